@@ -47,7 +47,7 @@ class Writable(Protocol):
 
 
 class Decider(Protocol):
-    """Decides turns with the parameters of one reset, and keeps the memory of the strategy between them."""
+    """Decides turns (lines with data of brokers) by the last reset, and keeps the strategy's memory between turns."""
 
     def answer(self, line: InputLine) -> dict[str, Any]:
         """Return the answer to one turn. Raises LineFault if the line cannot be used."""

@@ -38,7 +38,7 @@ BUDGETS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModularTurn:
-    """A turn of the modular load manager: the text of the reports, and averages that are in memory already."""
+    """One line of input for the modular load manager: the reports as text, and decoded averages."""
 
     brokers: dict[str, msgspec.Raw]
     averages: Averages
@@ -83,7 +83,7 @@ class CorrectedDecider:
         return self._modular(line)
 
     def decode(self) -> Callable[[], object] | None:
-        """Return the call that plans the last turn again; None before the first turn."""
+        """Decode the last turn again; return a function that plans it, or None before the first turn."""
         turn = self.turn
         if turn is None:
             return None
@@ -161,7 +161,7 @@ def _read_bundles(bundles: dict[str, msgspec.Raw]) -> tuple[list[BundleAverages]
 
 
 def _averages(stored: list[BundleAverages], reports: list[BrokerReport]) -> Averages:
-    """Return the stored averages; a bundle without any is sampled once, from the newest report that lists it."""
+    """Return the stored averages; a bundle without an average gets one sample, from the newest report that lists it."""
     averages = Averages()
     averages.seed(stored)
     missing: dict[str, BundleAverages] = {}

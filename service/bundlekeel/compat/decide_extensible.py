@@ -44,12 +44,12 @@ _OWN_FIELDS: Final = msgspec.json.Decoder(_OwnFields)
 
 
 def is_extensible(line: InputLine) -> bool:
-    """Return whether a turn is of the extensible load manager, by its own fields or those of its brokers."""
+    """Return whether a line has data of the extensible load manager, by its fields or by the fields of its brokers."""
     return _has_own_fields(line) or (line.brokers is not UNSET and any(map(_is_load_data, line.brokers.values())))
 
 
 def refuse_extensible(line: InputLine) -> None:
-    """Raise LineFault if a turn has fields of the extensible load manager."""
+    """Raise LineFault if a line has fields of the extensible load manager."""
     if _has_own_fields(line):
         raise LineFault("only strategy transfer reads the load data of the extensible load manager", "brokers")
 
@@ -68,7 +68,7 @@ def _is_load_data(record: msgspec.Raw) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferTurn:
-    """A turn of the extensible load manager: the text of its records, and the caller's time."""
+    """One line of input for the extensible load manager: the records as text, and the time set by the caller."""
 
     brokers: dict[str, msgspec.Raw]
     top: dict[str, msgspec.Raw]
@@ -95,7 +95,7 @@ class TransferTurn:
         )
 
     def guard_at(self, now: int) -> GuardState:
-        """Return the recent moves, one ms ahead of now: they are recent even with a cool-down of 0 s."""
+        """Return the recent moves, dated 1 ms after now, so that they are recent even with a cool-down of 0 s."""
         recent = {name: RecentMove(at_ms=now + 1, source="") for name in sorted(self.recent)}
         return GuardState(recent=recent, recent_brokers=self.recent_brokers)
 

@@ -94,7 +94,7 @@ _ANY = msgspec.json.Decoder()
 
 
 def parse_line(text: bytes) -> InputLine:
-    """Parse one line. Raises LineFault if it is not JSON, mixes kinds, or has a field of another kind."""
+    """Parse one line. Raises LineFault if it is not JSON, or mixes fields of a reset, a turn and a bench."""
     line: InputLine = _decode(_LINE, text, "")
     kinds = [name for name in ("reset", "brokers", "bench") if getattr(line, name) is not UNSET]
     if len(kinds) != 1:

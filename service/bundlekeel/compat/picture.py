@@ -40,9 +40,9 @@ _SUSPECTS: Final = ("pulsar/", "sla-monitor/")
 class BundleColumns:
     """`BundleData` of every known bundle. Traffic columns as in `model.load.TRAFFIC`.
 
-    `samples`: shape (n, 4), short maximum and number, long maximum and number. `suspects`: rows whose names may be
-    those of heartbeats. `index`: row by name; empty if no name has to be looked up. `hashes`: spread hashes of the
-    names in Java's maps, or None.
+    `samples`: shape (n, 4), maximum and present number of short-term samples, then of long-term samples. `suspects`:
+    rows whose names may be those of heartbeats. `index`: row by name; empty if no name has to be looked up. `hashes`:
+    spread hashes of the names in Java's maps, or None.
     """
 
     names: Sequence[str]

@@ -53,7 +53,7 @@ class Averages:
         return [name for name in bundles if name not in self._index]
 
     def seed(self, stored: Iterable[BundleAverages]) -> None:
-        """Load stored averages of bundles that have none yet; others keep their measured averages."""
+        """Load stored averages of bundles that have none yet; other bundles keep their measured averages."""
         fresh = [item for item in stored if item.bundle not in self._index]
         if not fresh:
             return

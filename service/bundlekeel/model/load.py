@@ -100,7 +100,7 @@ class ExcludedBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleAverages:
-    """One bundle's `BundleData` (PIP-364 and the modular load manager): short and long term, with samples."""
+    """Short-term and long-term averages of one bundle, with their numbers of samples (Pulsar's `BundleData`)."""
 
     bundle: str
     short: tuple[float, float, float, float]

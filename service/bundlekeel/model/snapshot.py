@@ -145,10 +145,11 @@ class BundleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One frozen snapshot.
+    """Brokers and bundles of the cluster at one time; immutable.
 
-    `registered`: number of live brokers, with or without a usable report. `intervals`: by row, the maximum age, in ms,
-    of a broker's counters at its `last_update`; 0: the broker reported its values itself; (): all brokers did.
+    `mode`: `modular` or `extensible`. `excluded`: live brokers without a usable report. `registered`: number of live
+    brokers, with or without a usable report. `intervals`: by row, the maximum age, in ms, of a broker's counters at its
+    `last_update`; 0: the broker reported its values itself; (): all brokers did.
     """
 
     wall_ms: int

@@ -97,7 +97,7 @@ class Measured:
 def follow_levels(
     earlier: Mapping[str, BrokerCourse], brokers: Measured, moving: Collection[str]
 ) -> tuple[dict[str, BrokerCourse], Floats]:
-    """Return the courses with the level of each broker advanced, and the newly measured seconds, shape (n,).
+    """Return the load history of each broker with the new measurements, and the newly measured seconds, shape (n,).
 
     `moving`: brokers whose reports do not show their moves yet; their level starts again with the first report that
     shows them.
@@ -251,13 +251,13 @@ def follow_excesses(
     seconds: Floats,
     moving: Collection[str],
 ) -> dict[str, BrokerCourse]:
-    """Return the courses with the cost of each broker's excess advanced by the newly measured time.
+    """Return the load history of each broker, with the newly measured time added to the cost of its excess.
 
     Args:
         hot: whether the broker is above the mean, shape (n,).
         excess: difference beyond the tolerated one, in tolerances, shape (n,); below 0: tolerated.
         seconds: newly measured, shape (n,).
-        moving: brokers whose moves do not show yet; their excess waits.
+        moving: brokers whose moves do not show in reports yet; the cost of their excess does not grow.
     """
     advanced = dict(courses)
     for broker, above, size, passed in zip(ids, hot.tolist(), excess.tolist(), seconds.tolist(), strict=True):
@@ -304,7 +304,7 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
 
 
 def _turn(course: BrokerCourse, acted: Excess, started: Excess) -> BrokerCourse:
-    """Record an excess on the other side after moves as a swing, unless the plan moved too much."""
+    """Record a swing, because a broker differs to the other side after moves; not if the plan moved too much."""
     since = course.acted_seconds
     if course.traffic >= 0 and since < SETTLING_SECONDS and course.seconds >= since + started.seconds:
         return course
@@ -380,7 +380,7 @@ def held_seconds(course: BrokerCourse, worth: float) -> float:
 def acted(
     courses: Mapping[str, BrokerCourse], reasons: Collection[str], sides: Mapping[str, str]
 ) -> dict[str, BrokerCourse]:
-    """Return the courses after moves: levels start again, and an excess on the other side will be a swing.
+    """Return each broker's load history after moves: means start again; an excess on the other side will be a swing.
 
     Args:
         reasons: brokers whose excess is the reason of the moves.

@@ -127,7 +127,7 @@ NO_COSTS: Final = CpuCosts()
 
 
 class _Columns:
-    """Evidence as columns, one row per broker."""
+    """Measurements of brokers (`BrokerEvidence`) as columns, one row per broker."""
 
     def __init__(self, evidence: Mapping[str, BrokerEvidence], ids: tuple[str, ...]) -> None:
         none = BrokerEvidence()

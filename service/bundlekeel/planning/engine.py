@@ -202,7 +202,7 @@ def _eligible(
 
 
 def _relocate(inputs: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
-    """Return the moves of drains, warms and repairs, which come before the shedder's."""
+    """Return the moves of drains, warm-ups and repairs, which are planned before the moves of the strategy."""
     relocation = relocate(replace(inputs, ledger=ledger))
     if not inputs.params.placement_repair:
         return relocation

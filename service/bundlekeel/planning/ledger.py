@@ -49,7 +49,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A broker's host usage (cpu, direct memory, bandwidth in, out) before its first open entry."""
+    """A broker's host usage (cpu, direct memory, bandwidth in, out) before the first of its moves in the ledger."""
 
     broker: str
     usage: tuple[float, ...]

@@ -141,7 +141,7 @@ class _ManualDraft:
         self._stopped = _stopped(situation)
 
     def plan(self, bundle: str, source: str, target: str = "") -> ManualPlan:
-        """Add the move of this bundle to the draft, and return it or the refusal."""
+        """Plan the move of this bundle to `target` ("": the best broker); return the move or the refusal."""
         index, draft = self.draft.snapshot.brokers.rows, self.draft
         row = next(iter(self._situation.snapshot.bundles.rows_named({bundle})), -1)
         if source not in index or row < 0:

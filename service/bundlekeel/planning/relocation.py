@@ -54,7 +54,7 @@ def drain(
     owned: Mapping[str, Collection[str]],
     budget: int,
 ) -> list[Refusal]:
-    """Add moves away from the brokers `sources` to the draft; return a refusal for each bundle that stays for now.
+    """Plan moves away from the brokers `sources`; return a refusal for each bundle that stays for now.
 
     `movable`: mask of bundles (rows) that an operator may move; `eligible`: reasons for the others. `closed`: brokers
     that receive nothing. `owned`: bundles by broker, as the broker itself lists them; if a broker is missing, its load
@@ -144,7 +144,7 @@ def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[in
 def warm(
     draft: Draft, eligible: Bools, *, targets: Collection[str], closed: Collection[str], budget: int, waiting: bool
 ) -> dict[str, bool]:
-    """Add moves to the warming brokers `targets` to the draft; return, by broker, whether its warm-up is complete.
+    """Plan moves to the warming brokers `targets`; return, by broker, whether its warm-up is complete.
 
     A warm-up is complete if the broker is warm or no further move helps. While reports do not show all moves
     (`waiting`), only a warm broker is complete. `budget`: maximum number of moves per broker.
@@ -208,7 +208,7 @@ class Relocation:
         return tuple(move for move in self.moves if move.rule == REPAIR)
 
     def followed_by(self, later: Relocation) -> Relocation:
-        """Return both together; `later` was planned with these moves in the ledger."""
+        """Return these and the `later` moves together; `later` was planned with these moves in the ledger."""
         bundles = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
         return replace(
             self,
@@ -319,7 +319,8 @@ def _warmed(
 def by_person(situation: Situation) -> tuple[Bools, Eligibility]:
     """Return the bundles (rows) that an operator may move, and the reasons for the others.
 
-    Idle, cool-down and unsettled bundles may move: those rules protect clients, and an operator has decided.
+    Idle bundles and bundles that moved recently may move, too: the rules against that protect clients, and an operator
+    has decided.
     """
     blunt = replace(situation.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
     limits = limits_of(situation.snapshot, situation.policies, situation.ledger)

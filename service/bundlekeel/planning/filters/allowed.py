@@ -102,7 +102,7 @@ def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:
 
 
 def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:
-    """Narrow, in place, the rows of grouped namespaces to the brokers with the fewest others of their group."""
+    """Narrow, in place, the brokers of grouped namespaces to those with the fewest other namespaces of the group."""
     for number in range(int(group.max(initial=-1)) + 1):
         members = np.flatnonzero(group == number)
         together = lives[members].sum(axis=0)

@@ -212,7 +212,7 @@ class GroupCandidates:
 
 
 def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> GroupCandidates:
-    """Return the candidates in domains with the fewest namespaces of the group, and of these the best brokers."""
+    """Return the candidates in domains with the fewest namespaces of the group, and of these the least used brokers."""
     if not candidates.any():
         return GroupCandidates(candidates, candidates)
     narrowed = candidates

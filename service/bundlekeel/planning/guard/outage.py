@@ -143,7 +143,7 @@ def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> Outage
 
 
 def join(state: OutageMemory, outage: Outage) -> OutageMemory:
-    """Add an outage that another sidecar saw, or its expected brokers if there is an own outage."""
+    """Add an outage that another sidecar saw; if this sidecar has one already, add only the expected brokers."""
     if state.outage is None:
         return replace(state, outage=outage)
     return replace(state, outage=replace(state.outage, expected=state.outage.expected | outage.expected))

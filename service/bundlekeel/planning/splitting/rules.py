@@ -151,7 +151,7 @@ def largest_bundle(bundles: BundleTable, namespace: str) -> tuple[str, str] | No
 
 
 def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
-    """Return whether the time (UTC) is in one of the windows `from-to` (hours, may pass midnight), or there is none."""
+    """Return whether the time (UTC) is in one of the windows `from-to` (hours, may pass midnight); True without any."""
     hour = wall_ms // 3_600_000 % 24
     for window in windows:
         start, _, end = window.partition("-")
@@ -180,7 +180,7 @@ def _names(inputs: Situation, row: int) -> tuple[str, str]:
 
 
 def _candidates(inputs: Situation, draft: Draft) -> list[_Candidate]:
-    """Return all bundles above a limit, except system bundles. The rule is the first exceeded one in Pulsar's order."""
+    """Return all bundles above a limit, except system bundles, with the first exceeded limit in Pulsar's order."""
     candidates = _above_limits(inputs)
     if inputs.brokers_split:
         # The brokers split bundles above the four limits themselves, but they do not have the rule `hot`.

@@ -113,7 +113,7 @@ def _acting_verdict(context: Context, active: frozenset[int], low: float, refusa
 
 
 def _move(context: Context, active: frozenset[int], low: float) -> list[Refusal]:
-    """Add moves to the draft until the predicted difference is closed or no donor can give any more."""
+    """Plan moves until the predicted difference is closed or no broker can give more; return the refusals."""
     draft, mean = context.draft, context.mean
     involved, can_give = np.zeros(len(draft.score), dtype=bool), draft.members.copy()
     involved[list(active)] = True
@@ -198,7 +198,7 @@ def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Re
 
 
 def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:
-    """Move the best fitting bundle from `hot` to `cold` or a next colder broker; return refusals if none fits."""
+    """Move the best fitting bundle from `hot` to `cold`, or to the next least loaded broker; else return refusals."""
     draft, params = context.draft, context.params
     if len(rows) == 0:
         return []
@@ -238,7 +238,7 @@ def _swap(context: Context, cold: int, hot: int, donors: dict[int, Candidates], 
 
 
 def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
-    """Yield `first`, then the coldest other brokers that may take any of these bundles."""
+    """Yield `first`, then the least loaded other brokers that may take at least one of these bundles."""
     yield first
     legal = draft.legal_targets()
     if draft.allowed is not None:

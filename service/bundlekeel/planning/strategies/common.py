@@ -32,9 +32,10 @@ IMMOVABLE = frozenset(
 class Context:
     """Input of a shedder.
 
-    `unsettled`: brokers whose reports do not show all moves, or their CPU use, yet. `courses`, `seconds`: results of
-    `calm.follow_levels` for the decision rule. `doubt`: part of each broker's difference from the others that may be
-    noise, shape (n,). `planned`: number of moves that earlier groups of brokers have planned.
+    `draft`: predicted load, to which the shedder adds its moves. `unsettled`: brokers whose reports do not show all
+    moves, or their CPU use, yet. `courses`, `seconds`: results of `calm.follow_levels` for the decision rule. `doubt`:
+    part of each broker's difference from the others that may be noise, shape (n,). `planned`: number of moves that
+    earlier groups of brokers have planned.
     """
 
     snapshot: Snapshot
@@ -128,7 +129,7 @@ class Candidates:
     dust: Ints
 
     def left(self, draft: Draft) -> Ints:
-        """Return the rows worth moving that this draft has not moved."""
+        """Return the bundles worth a move that the plan does not move yet."""
         return self.rows[~draft.moved[self.rows]]
 
 
