@@ -1,7 +1,7 @@
 """Turns of the extensible load manager in `bundlekeel decide`: converted to a snapshot, or as input of Pulsar's class.
 
-A turn is a line with `brokers` (BrokerLoadData), `top_bundles`, `missing` (registered brokers without load data),
-`recent` (bundles that have just moved) and `recent_brokers` (time at which a broker's last bundle left it).
+A turn is a line with `brokers` (BrokerLoadData), `top_bundles` and `missing` (registered brokers without load data).
+`recent` are bundles that have just moved. `recent_brokers` are times at which a broker's last bundle left it.
 
 * A broker whose load data cannot be read is omitted and listed under `excluded`. For Pulsar's class, which would not
   find such data in the store, it is one more registered broker without load data.

@@ -1,8 +1,8 @@
 """The ownership channel of the extensible load manager (PIP-192): states of service units, and the resulting owners.
 
-Many brokers write to the channel in parallel, and each reads it by the same rule: a later message counts only if it is
-a valid successor of the current state. A reader that used the last message would see another owner than the brokers see
-during a race. `should_keep_left` is that rule, `ChannelTable` the resulting table.
+Many brokers write to the channel in parallel, and all read it by the same rule. A later message counts only if it is a
+valid successor of the current state. During a race, a reader that simply used the last message would see another owner
+than the brokers see. `should_keep_left` is that rule, and `ChannelTable` contains the resulting states.
 
 Source: Pulsar `ServiceUnitState`, `ServiceUnitStateData`, `ServiceUnitStateDataConflictResolver`,
 `ServiceUnitStateChannelImpl`.
@@ -34,7 +34,7 @@ ACTIVE: Final = IN_FLIGHT | {UnitState.OWNED}
 
 MIN_VERSION: Final = -(2**63)
 MAX_VERSION: Final = 2**63 - 1
-# Maximum number of stored rejected messages. They show a race.
+# Maximum number of stored rejected messages, which show that brokers wrote at the same time.
 MAX_REJECTED: Final = 100
 
 _Transitions = Mapping[UnitState, frozenset[UnitState]]
@@ -134,7 +134,7 @@ def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -
         return None
     if current.version >= new.version:
         return True
-    # A gap in the versions: compaction removed the messages between. A store has no gaps.
+    # A gap in the versions: compaction of the topic removed messages. A metadata store has no gaps.
     return store if current.version < new.version - 1 else None
 
 

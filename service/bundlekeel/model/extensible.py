@@ -26,8 +26,8 @@ from bundlekeel.model.snapshot import Snapshot, build_snapshot
 
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 _REST: Final = "sla-monitor/{broker}/0x00000000_0xffffffff"
-# A broker measures its total traffic and its bundles at different times. A difference below this share is no traffic
-# of other bundles.
+# A broker measures its total traffic and its bundles at different times. A difference below this share does not count
+# as traffic of other bundles.
 _REST_SHARE: Final = 0.01
 
 

@@ -63,7 +63,8 @@ SETTLING_SECONDS: Final = 10.0
 # moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much. A reading that covers
 # only a part of the swing shows less of it, so four times the excess is still like it.
 SWING_LIKENESS: Final = 16.0
-# An excess that lasted longer was not a swing. A swing that has not returned for `SWING_MEMORY_SECONDS` is dropped.
+# An excess that lasted longer than `LONGEST_SWING_SECONDS` was not a swing. A swing that has not returned for
+# `SWING_MEMORY_SECONDS` is dropped.
 LONGEST_SWING_SECONDS: Final = 900.0
 SWING_MEMORY_SECONDS: Final = 7200.0
 # A load that has not changed for `STEADY_SECONDS` is steady. If the CPU use then falls below `FALLEN_SHARE` of the use
@@ -162,7 +163,7 @@ def _advance_level(
     elif high > max(TRAFFIC_FACTOR * low, low + least):
         level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
         mean_seconds = min(mean_seconds, SHIFTED_SECONDS)
-    # The variance of a mean falls with its length, so this is that of a mean of one second.
+    # The variance of a mean decreases with its length. This is the squared change, converted to means of one second.
     change = (score - level) ** 2 / (1 / seconds + 1 / mean_seconds)
     if change > CHANGE_DEVIATIONS**2 * noise_of(course):
         return anew

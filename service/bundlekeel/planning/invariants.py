@@ -148,8 +148,8 @@ def accounted(
     """Return refusals such that every bundle of every donor has exactly one move or refusal.
 
     A donor is a broker with a move or a refusal. Bundlekeel's own strategies return such refusals already. For other
-    strategies, a refusal from `dropped` replaces the strategy's own, and a donor's bundle without a refusal gets the
-    code of its obstacle, or `Balanced` if it could move and was not chosen.
+    strategies, a refusal from `dropped` replaces the strategy's own. A donor's bundle without a refusal gets the code
+    of its obstacle, or `Balanced` if it could move and was not chosen.
     """
     bundles, ids = draft.snapshot.bundles, draft.snapshot.brokers.ids
     bundle_refusals = [item for item in refusals if item.bundle]

@@ -197,7 +197,7 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
         return False
     last = _last_landing(baseline.broker, ledger)
     reported = int(snapshot.brokers.last_update[row])
-    # A measurement that started after a landing shows it.
+    # A measurement that started after the landing shows the move.
     wait_ms = snapshot.interval_ms(row) or _wait_ms(params)
     return reported >= last + wait_ms or now_ms >= last + timeout_ms(params)
 

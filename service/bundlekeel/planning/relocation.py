@@ -67,7 +67,7 @@ def drain(
     queues = []
     for source in rows:
         here = _there(draft, source, owned.get(ids[source]))
-        # System bundles belong to the broker: they do not count as remaining.
+        # System bundles never move, so they are not bundles that still have to leave.
         bound = here[~movable[here] & ~draft.snapshot.bundles.system[here]]
         refusals += [eligible.refusal(draft.snapshot, row) for row in bound.tolist()]
         queues.append([(source, row) for row in in_order(draft, here[movable[here]])])

@@ -13,7 +13,7 @@ from bundlekeel.model.snapshot import Bools
 from bundlekeel.planning.scores import ScoredColumn
 
 COUNT: Final = 64
-# The coldest brokers are computed again after this many moves.
+# The least loaded brokers are selected again after this many moves.
 MOVES: Final = 16
 # Margin for scores, which are rounded to 32 bits several times.
 _ROUNDING: Final = 1 - 4e-6

@@ -160,7 +160,7 @@ class _Translation:
             self.at += named.end()
             return f"(?P<{named[1]}>"
         flags = _FLAGS.match(rest)
-        # With this flag, RE2 ignores the case of all letters, and Java that of ASCII letters.
+        # With this flag, RE2 ignores the case of all letters, and Java only the case of ASCII letters.
         if flags is None or ("i" in flags[1] and not self.text.isascii()):
             raise _Untranslatable
         self.at += flags.end()

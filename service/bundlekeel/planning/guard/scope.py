@@ -22,7 +22,7 @@ from bundlekeel.planning.guard.state import GuardState
 
 TENANT, NAMESPACE, BUNDLE, BROKER = "t", "n", "b", "r"
 KINDS = {TENANT: "tenant", NAMESPACE: "namespace", BUNDLE: "bundle", BROKER: "broker"}
-# Kinds of a pause's scope, and the beginning of the matching patterns.
+# Kinds of scope that a pause can have, and the kind with which the equivalent pattern begins.
 PAUSE_SCOPES = {KINDS[kind]: kind for kind in (TENANT, NAMESPACE, BROKER)}
 _GLOB = re.compile(r"[*?\[]")
 

@@ -215,7 +215,7 @@ def _hot(inputs: Situation, draft: Draft) -> dict[int, _Candidate]:
     Their `value` is the lowest score that the bundle alone would give to any broker, as a multiple of the mean score.
     """
     limit = inputs.params.split_hot_share
-    # The load of a closed broker will leave it, or stays because an operator wants that. Neither is a reason to split.
+    # The load of a closed broker either leaves soon, or an operator wants it to stay. Neither is a reason to split.
     mean, counted = draft.mean(), draft.counted()
     above = counted & (draft.score > mean * (1 + HOT_MARGIN))
     if limit <= 0 or not above.any():

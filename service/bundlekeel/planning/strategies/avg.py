@@ -35,7 +35,7 @@ from bundlekeel.planning.strategies.refusals import TriedTarget, refuse_unfit, s
 from bundlekeel.planning.strategies.swap import Swap, make_room, swap
 from bundlekeel.planning.strategies.timing import UNSETTLED, Timing, excess_of, settling, timing, tolerance
 
-# If no bundle fits on the coldest broker, this number of next colder brokers is tried: they may be larger.
+# If no bundle fits on the least loaded broker, this number of next ones is tried: they may be larger.
 TARGETS_TRIED = 4
 
 

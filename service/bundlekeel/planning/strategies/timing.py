@@ -145,7 +145,7 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         if params.move_price == 0 or (overloaded and _is_certain(context, row)):
             ripe.add(row)
             continue
-        # The cost of the other side does not count after a move has changed the broker's side.
+        # If moves have brought the broker to the other side of the mean, the cost of the old side does not count.
         if course.excess is not None and course.excess.side != ("hot" if above[row] else "cold"):
             course = replace(course, excess=None)
         excess_so_far = course.excess or Excess(side="", since_ms=course.until_ms)
@@ -164,7 +164,7 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
             # A broker that joins the plan of another one needs no second reading.
             if excess_so_far.owed >= JOIN_SHARE * price:
                 join.add(row)
-        # If another broker's reading has shown the excess of this one, its own next reading starts the excess.
+        # Without `course.excess`, another broker's reading changed the mean; this broker's next reading can act on it.
         urgent |= overloaded or course.excess is None or calm.is_due_soon(course, price, USUAL_SECONDS)
         waiting[row] = _waiting(context, row, course, price=price, moves=moves, hold=hold)
     return Timing(courses=courses, ripe=frozenset(ripe | join) if ripe else frozenset(), urgent=urgent, waiting=waiting)
