@@ -21,7 +21,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 
 def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Pair the i-th lowest with the i-th highest broker, count hits, and move bundles directly to the partner."""
+    """Pair the i-th lowest with the i-th highest broker, and move bundles within pairs that differ often enough."""
     low, high = dict(memory.low), dict(memory.high)
     # The class uses one HashMap of scores for its whole life, and its table never shrinks.
     table = max(memory.table, table_of(len(picture.brokers)))
@@ -48,7 +48,7 @@ def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, releas
 def _count(
     picture: CompatPicture, params: Parameters, table: int, low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
-    """Return the pairs (cold, hot) that differ enough; update the counters in place.
+    """Return the pairs of brokers (less loaded, more loaded) that differ enough; update the hit counters in place.
 
     The middle broker is paired with itself.
     """
@@ -78,7 +78,7 @@ def _count(
 
 
 def _order(picture: CompatPicture, scores: Floats, table: int) -> Ints:
-    """Return the rows from the lowest to the highest score, equal ones in the order of the HashMap."""
+    """Return the brokers (rows) from the lowest to the highest score; equal brokers in the order of Java's HashMap."""
     if picture.hashes is None:
         return np.argsort(sort_key(scores), kind="stable")
     return np.lexsort((picture.hashes & (table - 1), sort_key(scores)))
@@ -110,7 +110,7 @@ def _verdict(pairs: int, acting: int, unloads: int) -> Verdict:
 
 
 class _Selector:
-    """Selection of bundles, pair by pair. `taken`: (bundle, hot, cold) rows in order."""
+    """Selects bundles to move, one pair of brokers at a time. `taken`: rows of bundle, source and target, in order."""
 
     def __init__(self, picture: CompatPicture, params: Parameters, release: str) -> None:
         short = picture.bundles.short
@@ -143,7 +143,8 @@ class _Selector:
     def destinations(self) -> tuple[dict[int, int], dict[str, str]]:
         """Return the target of each selected bundle, by row and by bundle *data*.
 
-        The key of the class's map is the data. So bundles with equal data have the target of the last one.
+        Pulsar's class stores targets in a map with the bundle data as key. So all bundles with equal data have the
+        target of the last one of them.
         """
         rows, brokers = [row for row, _, _ in self.taken], self.picture.brokers
         keys = data_keys(self.picture.bundles, rows)

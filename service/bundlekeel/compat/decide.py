@@ -47,7 +47,7 @@ class Writable(Protocol):
 
 
 class Decider(Protocol):
-    """Decides turns with the parameters of one reset, and keeps the memory of the strategy between them."""
+    """Decides turns (lines with data of brokers) by the last reset, and keeps the strategy's memory between turns."""
 
     def answer(self, line: InputLine) -> dict[str, Any]:
         """Return the answer to one turn. Raises LineFault if the line cannot be used."""
@@ -99,7 +99,7 @@ def make_decider(choice: ResetChoice) -> Decider:
 
 
 def _bench(decider: Decider, turns: int) -> dict[str, Any]:
-    """Repeat the last turn, decoded again from the text of its reports each time."""
+    """Repeat the last turn `turns` times, including the decoding of its reports; return the median times in ms."""
     decoding, planning = [], []
     for _ in range(turns):
         start = time.perf_counter()
@@ -153,5 +153,5 @@ def decide(
 
 
 def register(app: typer.Typer) -> None:
-    """Put it into the app."""
+    """Add the command `decide` to the app."""
     app.command()(decide)

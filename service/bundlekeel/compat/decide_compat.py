@@ -1,9 +1,10 @@
-"""Pulsar's own classes in `bundlekeel decide`, release by release, without guard, pipeline and our own averages.
+"""Decisions of Pulsar's own classes in `bundlekeel decide`, without the guard, policies and averages of Bundlekeel.
 
-Records are read as Pulsar's mapper reads them. A bundle that `bundles` does not contain is not a candidate. `to` has
-the destinations that the class chooses; a `placement` in the reset adds its choice among all brokers for the other
-bundles, except where it chooses the owner, because the broker skips those. What TransferShedder unloads without
-transfer (`loadBalancerTransferEnabled: false`) is in `unload` only.
+Records are read as Pulsar's mapper reads them. A bundle that `bundles` does not contain is not a candidate. `to`
+contains the destinations that the class chooses. If the reset names a `placement`, `to` also contains its choice among
+all brokers for the other bundles. A bundle for which it chooses the owner is not in `to`, because the broker skips such
+a bundle. Bundles that TransferShedder unloads without transfer (`loadBalancerTransferEnabled: false`) are in `unload`
+only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatTurn:
-    """A turn of the modular load manager: the text of the reports, and bundle data that are in memory already."""
+    """One line of input for the modular load manager: the reports as text, and decoded bundle data."""
 
     brokers: dict[str, msgspec.Raw]
     bundles: BundleColumns
@@ -40,7 +41,7 @@ class CompatTurn:
 
 @dataclass(slots=True)
 class CompatDecider:
-    """Calls a shedder of Pulsar with the memory of its earlier calls. `places`: the reset has a placement."""
+    """Decides turns with the copy of a Pulsar shedder, and keeps its memory. `places`: the reset names a placement."""
 
     params: Parameters
     seed: int
@@ -49,7 +50,7 @@ class CompatDecider:
     turn: CompatTurn | None = None
 
     def decode(self) -> Callable[[], object] | None:
-        """Return the call that decides the last turn again; None before the first turn."""
+        """Decode the last turn again; return a function that decides it, or None before the first turn."""
         if self.turn is None:
             return None
         picture = self.turn.picture()
@@ -61,7 +62,7 @@ class CompatDecider:
         return result
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return what the class unloads in a turn."""
+        """Return the response to one turn: the bundles that Pulsar's class unloads."""
         refuse_extensible(line)
         columns, torn = decode_columns(line.bundles or {})
         brokers = {} if line.brokers is UNSET else line.brokers
@@ -110,14 +111,14 @@ class CompatDecider:
 
 @dataclass(slots=True)
 class CompatTransferDecider:
-    """Calls TransferShedder with the hit count of its earlier calls."""
+    """Decides turns with the copy of TransferShedder, and keeps its hit count between calls."""
 
     params: Parameters
     hits: int = 0
     turn: TransferTurn | None = None
 
     def decode(self) -> Callable[[], object] | None:
-        """Return the call that decides the last turn again; None before the first turn."""
+        """Decode the last turn again; return a function that decides it, or None before the first turn."""
         if self.turn is None:
             return None
         picture, _ = self.turn.picture()
@@ -129,7 +130,7 @@ class CompatTransferDecider:
         return outcome
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return what the class unloads in a turn."""
+        """Return the response to one turn: the bundles that Pulsar's class unloads."""
         if line.brokers and not is_extensible(line):
             raise LineFault("TransferShedder reads the load data of the extensible load manager", "brokers")
         self.turn = TransferTurn.of(line)

@@ -38,7 +38,7 @@ BUDGETS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModularTurn:
-    """A turn of the modular load manager: the text of the reports, and averages that are in memory already."""
+    """One line of input for the modular load manager: the reports as text, and decoded averages."""
 
     brokers: dict[str, msgspec.Raw]
     averages: Averages
@@ -68,7 +68,7 @@ class ModularTurn:
 
 @dataclass(slots=True)
 class CorrectedDecider:
-    """Plans turns of both load managers with one memory."""
+    """Decides turns of both load managers with a corrected strategy, and keeps its memory between turns."""
 
     params: Parameters
     seed: int = 0
@@ -83,7 +83,7 @@ class CorrectedDecider:
         return self._modular(line)
 
     def decode(self) -> Callable[[], object] | None:
-        """Return the call that plans the last turn again; None before the first turn."""
+        """Decode the last turn again; return a function that plans it, or None before the first turn."""
         turn = self.turn
         if turn is None:
             return None
@@ -96,7 +96,7 @@ class CorrectedDecider:
         reports, unread = read_reports(brokers)
         stored, torn = _read_bundles(line.bundles or {})
         now = line.now if line.now is not None else _newest(reports)
-        # One ms ahead of now: the caller calls these moves recent, even with a cool-down of 0 s.
+        # The caller declares these moves recent. The time 1 ms after now makes them so even with a cool-down of 0 s.
         recent = {name: RecentMove(at_ms=now + 1, source="") for name in line.recent or ()}
         turn = ModularTurn(
             brokers=brokers,
@@ -134,14 +134,14 @@ class CorrectedDecider:
 
 
 def read_reports(brokers: dict[str, msgspec.Raw]) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
-    """Decode the brokers' reports; second, the brokers whose report cannot be read."""
+    """Return the decoded reports, and the brokers whose report cannot be read."""
     reports: list[BrokerReport] = []
     unread: list[ExcludedBroker] = []
     for broker, raw in brokers.items():
         try:
             report = decode_report(broker, raw, max_bytes=MAX_RECORD_BYTES)
             if fault := unreadable_figure(report):
-                # Pulsar's mapper refuses such a record. As 0 it would attract bundles.
+                # Pulsar's mapper rejects such a record. With 0 as value, the broker would attract bundles.
                 raise CodecError(f"{fault[1]} cannot be read", code=fault[0])
             reports.append(report)
         except CodecError as error:
@@ -161,7 +161,7 @@ def _read_bundles(bundles: dict[str, msgspec.Raw]) -> tuple[list[BundleAverages]
 
 
 def _averages(stored: list[BundleAverages], reports: list[BrokerReport]) -> Averages:
-    """Return the stored averages; a bundle without any is sampled once, from the newest report that lists it."""
+    """Return the stored averages; a bundle without an average gets one sample, from the newest report that lists it."""
     averages = Averages()
     averages.seed(stored)
     missing: dict[str, BundleAverages] = {}

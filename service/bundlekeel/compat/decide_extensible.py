@@ -1,11 +1,11 @@
-"""Turns of the extensible load manager in `bundlekeel decide`: as a snapshot, and as Pulsar's own class reads them.
+"""Turns of the extensible load manager in `bundlekeel decide`: converted to a snapshot, or as input of Pulsar's class.
 
-A turn gives `brokers` (BrokerLoadData), `top_bundles`, `missing` (registered brokers without load data), `recent`
-(bundles) and `recent_brokers` (time at which a broker's last bundle left it).
+A turn is a line with `brokers` (BrokerLoadData), `top_bundles` and `missing` (registered brokers without load data).
+`recent` are bundles that have just moved. `recent_brokers` are times at which a broker's last bundle left it.
 
-* A broker whose load data cannot be read is excluded and listed under `excluded`; for the class, which would not find
-  its data in the store, it is one more registered broker without load data.
-* In the snapshot `recent` bundles are cooling down, and the load of a broker outside its top bundles never moves.
+* A broker whose load data cannot be read is omitted and listed under `excluded`. For Pulsar's class, which would not
+  find such data in the store, it is one more registered broker without load data.
+* In the snapshot, `recent` bundles stay, and the load of a broker outside its top bundles never moves.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _OWN_FIELDS: Final = msgspec.json.Decoder(_OwnFields)
 
 
 def is_extensible(line: InputLine) -> bool:
-    """Return whether a turn is of the extensible load manager, by its own fields or those of its brokers."""
+    """Return whether a line has data of the extensible load manager, by its fields or by the fields of its brokers."""
     return _has_own_fields(line) or (line.brokers is not UNSET and any(map(_is_load_data, line.brokers.values())))
 
 
 def refuse_extensible(line: InputLine) -> None:
-    """Raise LineFault if a turn has fields of the extensible load manager."""
+    """Raise LineFault if a line has fields of the extensible load manager."""
     if _has_own_fields(line):
         raise LineFault("only strategy transfer reads the load data of the extensible load manager", "brokers")
 
@@ -68,7 +68,7 @@ def _is_load_data(record: msgspec.Raw) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferTurn:
-    """A turn of the extensible load manager: the text of its records, and the caller's time."""
+    """One line of input for the extensible load manager: the records as text, and the time set by the caller."""
 
     brokers: dict[str, msgspec.Raw]
     top: dict[str, msgspec.Raw]
@@ -95,7 +95,7 @@ class TransferTurn:
         )
 
     def guard_at(self, now: int) -> GuardState:
-        """Return the recent moves, one ms ahead of now: they are recent even with a cool-down of 0 s."""
+        """Return the recent moves, dated 1 ms after now, so that they are recent even with a cool-down of 0 s."""
         recent = {name: RecentMove(at_ms=now + 1, source="") for name in sorted(self.recent)}
         return GuardState(recent=recent, recent_brokers=self.recent_brokers)
 

@@ -56,7 +56,7 @@ class LineFault(Exception):
 
 
 class InputLine(msgspec.Struct, forbid_unknown_fields=True):
-    """Any line: a reset, a turn or a bench."""
+    """One line of input: a reset (empty memory), a turn (data for a decision) or a bench (repeats the last turn)."""
 
     reset: msgspec.Raw | UnsetType = UNSET
     brokers: dict[_Name, msgspec.Raw] | UnsetType = UNSET
@@ -81,7 +81,7 @@ class _Reset(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetChoice:
-    """The content of a reset, in Bundlekeel's names and units. `places`: it contains a placement."""
+    """The content of a reset, in Bundlekeel's names and units. `places`: whether the reset names a placement."""
 
     parameters: dict[str, Any]
     seed: int
@@ -94,7 +94,7 @@ _ANY = msgspec.json.Decoder()
 
 
 def parse_line(text: bytes) -> InputLine:
-    """Parse one line. Raises LineFault if it is not JSON, mixes kinds, or has a field of another kind."""
+    """Parse one line. Raises LineFault if it is not JSON, or mixes fields of a reset, a turn and a bench."""
     line: InputLine = _decode(_LINE, text, "")
     kinds = [name for name in ("reset", "brokers", "bench") if getattr(line, name) is not UNSET]
     if len(kinds) != 1:
@@ -149,8 +149,7 @@ def parse_reset(raw: msgspec.Raw) -> ResetChoice:
 
 
 def _acts_on_first_call(values: Mapping[str, Any]) -> bool:
-    """Return whether Pulsar's strategy would act in the first call, because of its hit counts or because it has
-    none."""
+    """Return whether Pulsar's strategy acts in its first call, because a hit count allows that or there is none."""
     strategy, counts = (
         values.get("strategy", "avg"),
         (values.get("avg_hit_count_low"), values.get("avg_hit_count_high")),
@@ -185,7 +184,7 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
             reason = str(error).removeprefix(f"{error.field}: ")
             more = "" if error.allowed in reason else f"; expected {error.allowed}"
             raise LineFault(f"{reason}{more}", field) from None
-    # Together, so that the result does not depend on the order of two spellings of a key.
+    # Convert all keys together, so that the result does not depend on the order of two spellings of a key.
     return from_pulsar(config, ranged=ranged)
 
 

@@ -81,7 +81,7 @@ def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
 
 
 def shed_in_plan(context: Context) -> Decision:
-    """Run the class of `params.strategy` and `params.compat` once, and add its moves to the draft."""
+    """Run the copy of Pulsar's class for `params.strategy` in release `params.compat` once, and plan its moves."""
     params = context.params
     picture = picture_of(context.snapshot, context.eligible.codes.rows_with(_LATELY))
     result = shed(picture, params, context.memory.compat, params.strategy, params.compat)
@@ -92,7 +92,7 @@ def shed_in_plan(context: Context) -> Decision:
 
 
 def _move(context: Context, picture: CompatPicture, result: CompatResult, placer: Placer) -> list[Refusal]:
-    """Add a move to the draft for each bundle with a target; return refusals of the others."""
+    """Plan the move of each unloaded bundle for which there is a target; return refusals of the other bundles."""
     usage = picture.usage(context.params)
     targets = _Targets(context)
     refusals: list[Refusal] = []
@@ -116,7 +116,7 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
 
 
 class _Targets:
-    """The candidates of a placement, narrowed by policies, closed brokers and topics, while any broker is left."""
+    """Candidates of a placement. Policies, closed brokers and topic limits narrow them, if that leaves any broker."""
 
     def __init__(self, context: Context) -> None:
         self._permitted = context.draft.permitted
@@ -153,7 +153,7 @@ _BYTES, _MESSAGES = 1e5, 100.0
 
 
 def transfer_in_plan(context: Context) -> Decision:
-    """Run TransferShedder once on the context's snapshot, and add its moves to the draft."""
+    """Run the copy of TransferShedder once on the snapshot, and plan its moves."""
     ids, memory = context.snapshot.brokers.ids, context.memory
     scores = _scores(context)
     outcome = find_bundles(_picture(context, scores), context.params, memory.compat.condition_hits)
@@ -168,7 +168,7 @@ def transfer_in_plan(context: Context) -> Decision:
 
 
 def _scores(context: Context) -> Floats:
-    """Return `weightedMaxEMA` of every broker: as reported, or smoothed here by one step per call."""
+    """Return `weightedMaxEMA` of every broker: as extensible brokers report it, else smoothed here once per call."""
     reported, before = context.draft.reported, context.memory.compat.usage
     if context.snapshot.mode == "extensible":
         return reported.copy()
@@ -210,7 +210,7 @@ def _picture(context: Context, scores: Floats) -> TransferPicture:
 
 
 def _top(context: Context, broker: int, hidden: Bools) -> list[TopBundle]:
-    """Return a broker's published top bundles, lowest first. `hidden`: bundles that it never publishes."""
+    """Return a broker's published largest bundles, smallest first. `hidden`: bundles that brokers never publish."""
     bundles = context.snapshot.bundles
     span = bundles.rows_of(broker)
     traffic = bundles.latest[span]
@@ -242,7 +242,7 @@ def largest(traffic: Floats, most: int) -> Ints:
 
 
 def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> list[Refusal]:
-    """Add the moves to the draft; return refusals of the others.
+    """Plan the moves that TransferShedder chose; return refusals of bundles that cannot move.
 
     The class requests all moves of a swap together, but the invariants check one move at a time. So moves to a less
     loaded broker come first.

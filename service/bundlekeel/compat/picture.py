@@ -1,9 +1,9 @@
 """Input of Pulsar's own shedders and placements, as columns: one row per broker, and one row per bundle.
 
-Rows have the order of the `ConcurrentHashMap`s in Java's `LoadData`, because sums depend on that order, and of equal
-brokers the first one counts. If a class iterates over its own `HashMap`, `hashes` determine the order of equal values;
-without hashes it is the order of the rows. A bundle in transit can be in the reports of two brokers, and both can
-unload it.
+Rows have the order of the `ConcurrentHashMap`s in Java's `LoadData`, because sums depend on that order, and the first
+of equal brokers is chosen. If a class iterates over its own `HashMap`, `hashes` determine the order of equal values;
+without hashes, equal values have the order of the rows. A bundle in transit can be in the reports of two brokers, and
+both can unload it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _SUSPECTS: Final = ("pulsar/", "sla-monitor/")
 class BundleColumns:
     """`BundleData` of every known bundle. Traffic columns as in `model.load.TRAFFIC`.
 
-    `samples`: shape (n, 4), short maximum and number, long maximum and number. `suspects`: rows whose names may be
-    those of heartbeats. `index`: row by name; empty if no name has to be looked up. `hashes`: spread hashes of the
-    names in Java's maps, or None.
+    `samples`: shape (n, 4), maximum and present number of short-term samples, then of long-term samples. `suspects`:
+    rows whose names may be those of heartbeats. `index`: row by name; empty if no name has to be looked up. `hashes`:
+    spread hashes of the names in Java's maps, or None.
     """
 
     names: Sequence[str]
@@ -67,13 +67,14 @@ def suspects(names: Sequence[str]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompatPicture:
-    """One `LoadData`. `percent`: shape (b, 4), float32 values of CPU, direct memory, bandwidth in and out.
+    """Content of one `LoadData`, which Pulsar passes to a shedder.
 
-    `traffic`: shape (b, 4), from the reports. `bundle_count`: number of bundles in each report, with or without data.
-    Those of broker b with data are `held[starts[b]:starts[b + 1]]` (rows of `bundles`), in any order. `stats`: names in
-    each broker's `lastStats`, in their order; None: they are the bundles in `held`. `recent`: rows of recently unloaded
-    bundles. `excluded`: (broker or bundle, reason) of records that Pulsar cannot use. `hashes`: spread hashes of the
-    brokers' names in Java's maps, or None.
+    `percent`: shape (b, 4), float32 values of CPU, direct memory, bandwidth in and out. `traffic`: shape (b, 4), from
+    the reports. `bundle_count`: number of bundles in each report, with or without data. The bundles of broker b with
+    data are `held[starts[b]:starts[b + 1]]` (rows of `bundles`), in any order. `stats`: names in each broker's
+    `lastStats`, in their order; None: the bundles in `held`. `recent`: rows of recently unloaded bundles. `excluded`:
+    (broker or bundle, reason) of records that Pulsar cannot use. `hashes`: spread hashes of the brokers' names in
+    Java's maps, or None.
     """
 
     brokers: tuple[str, ...]
@@ -130,7 +131,7 @@ class CompatPicture:
         mask = np.ones(len(self.bundles.names), dtype=bool)
         mask[monitors] = False
         mask[list(self.recent)] = False
-        # `getBundleDataForLoadShedding` fills a HashMap with all but the monitors.
+        # `getBundleDataForLoadShedding` fills a HashMap with all bundles except those of monitors.
         buckets = None if hashes is None else hashes & (table_of(len(mask) - len(monitors)) - 1)
         return Movable(self, mask, buckets)
 

@@ -1,4 +1,7 @@
-"""Exact copies of Pulsar's placements. Three of them draw at random; here they use a seed, and return the set too."""
+"""Exact copies of Pulsar's placements.
+
+Three of them draw a broker at random. Here they draw with a seed, and also return the set from which Pulsar draws.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def select(
 
 
 class Placer:
-    """Repeated selection on one picture, as the broker does for the bundles of one cycle."""
+    """Selects targets for one bundle at a time, as the broker does for the bundles of one cycle."""
 
     def __init__(
         self, picture: CompatPicture, params: Parameters, memory: CompatMemory, placement: str, seed: int = 0
@@ -157,7 +160,7 @@ class _RoundRobin(_Rule):
 
 
 class _Avg(_Rule):
-    """`AvgShedder.selectBroker`: the last target of a bundle with the same data, by the shedder or a draw; else any."""
+    """`AvgShedder.selectBroker`: the last target of a bundle with equal data; without such a target, any broker."""
 
     def start(self, memory: CompatMemory) -> None:
         self._chosen = dict(memory.chosen)

@@ -1,4 +1,4 @@
-"""The result of a compat shedder."""
+"""The result of one call of an exact copy of a Pulsar shedder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatResult:
-    """Result of a class.
+    """Result of one call of a shedder.
 
     `unload`: (bundle row, broker row) in the order of selection. `to`: target row by bundle row, if the class chooses
     targets. `brokers`: verdicts of the brokers that are not balanced.

@@ -21,7 +21,7 @@ _MB: Final = 1024.0 * 1024.0
 
 
 class _Selection:
-    """Selected bundles so far, and verdicts of their brokers."""
+    """The bundles that are selected so far, and the verdicts of their brokers."""
 
     def __init__(self, picture: CompatPicture, release: str) -> None:
         self.picture = picture
@@ -66,7 +66,7 @@ class _Selection:
 
 
 def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload, from every broker at or above the overload threshold, the excess plus 5 percentage points."""
+    """Unload, from every broker at or above the overload threshold, the excess + 5 % as share of its throughput."""
     limit = params.overloaded_threshold_percent / 100.0
     usage, throughput = picture.usage(params), picture.throughput()
     selection = _Selection(picture, release)
@@ -78,7 +78,7 @@ def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, r
 
 
 def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload the excess of every broker whose smoothed usage is at or above the average plus the threshold."""
+    """Unload, from every broker with a smoothed usage of at least average + threshold, the excess + 5 % of traffic."""
     limit = params.threshold_percent / 100.0
     minimum = params.min_unload_throughput_mb * _MB
     usage = picture.usage(params)
@@ -97,7 +97,7 @@ def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, 
         else:
             selection.shed(broker, float(relief[broker]))
     if not selection.taken and params.lower_boundary_shedding:
-        # The class smooths a second time here, within the same cycle.
+        # Pulsar's class smooths the usage a second time here, within the same cycle.
         history, average = _advance(picture, params, memory, usage)
         memory = _remember(picture, memory, history)
         _lower_boundary(selection, history, average, limit, minimum)

@@ -118,7 +118,7 @@ def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> Tra
 
 
 class _Cycle:
-    """Statistics of one call, which change while it walks from both ends of the sorted brokers."""
+    """State of one call, which pairs brokers from both ends of the order by score and updates the statistics."""
 
     def __init__(self, picture: TransferPicture, params: Parameters) -> None:
         self.picture = picture
@@ -183,7 +183,7 @@ class _Cycle:
                 self._shed(giver, taker, bundles, reason)
 
     def why_nothing(self) -> Code:
-        """Return the reason that the class counts if a cycle made no decision."""
+        """Return the reason that Pulsar's class counts in its metrics for a cycle without a decision."""
         if self.without_load:
             return Code.NO_LOAD_DATA
         return Code.NO_BUNDLES if self.with_few else Code.HIT_COUNT
@@ -256,7 +256,7 @@ class _Cycle:
 
 @dataclass(slots=True, kw_only=True)
 class _Pair:
-    """A giver and a taker, with values in bytes/s.
+    """A source (giver) and a target (taker), with values in bytes/s.
 
     `traffic`, `other`: traffic of giver and taker. `relief`: traffic to move. `others`: iterator over the taker's
     bundles for swaps. `marked`: traffic of selected bundles. `gained`: traffic that swaps return to the giver, which

@@ -1,7 +1,7 @@
-"""Decodes load data of the extensible load manager as Pulsar's own mapper does, for the compat form of `transfer`.
+"""Decode load data of the extensible load manager as Pulsar's mapper (Jackson) does, for the copy of TransferShedder.
 
-An absent value is Java's default (a score is 1.0 then), a null value is 0, "NaN" and "Infinity" are strings. Records
-that Jackson rejects raise CodecError, and so does a top bundle without statistics, on which the class would fail.
+An absent value is Java's default (1.0 for a score), a null value is 0, "NaN" and "Infinity" are strings. Records that
+Jackson rejects raise CodecError. A top bundle without statistics raises it too, because Pulsar's class would fail.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class _Extremes:
 
 
 def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload a share of the difference to the smallest broker from the one with the largest rate, else throughput."""
+    """Unload a share of the difference between the extreme brokers, by message rate, or else by throughput."""
     rate, size = _extremes(picture.rate()), _extremes(picture.throughput())
     if _exceeds((rate.largest - rate.smallest) * 100, rate.smallest, params.msg_rate_difference_percent):
         values, extremes, minimum = (
@@ -67,7 +67,7 @@ def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, re
 
 
 def _extremes(values: Floats) -> _Extremes:
-    """Return the extremes; of equal brokers the first. Defaults are -1, and the largest Java int for the smallest."""
+    """Return the extremes; of equal brokers the first. Largest and smallest start with -1 and the largest Java int."""
     broker, largest, smallest = -1, -1.0, float(_INT_MAX)
     for row, value in enumerate(values.tolist()):
         if value > largest:

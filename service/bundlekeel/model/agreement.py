@@ -1,8 +1,8 @@
-"""Check of whether the counters of a broker agree with its load reports.
+"""Check whether the Prometheus counters of a broker agree with its load reports.
 
 Counters belong to topics. `model.counters` adds them up by bundle, and takes the bundle from the topic's hash. A
 cluster can run another `topicBundleAssignmentStrategy` (PIP-255), and a collector of metrics can drop some series. Then
-counters show traffic in the wrong bundles, or too little of it. Reports prove that.
+counters show traffic in the wrong bundles, or too little traffic. A comparison with load reports shows such errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bundlekeel.model.extensible import is_rest
 from bundlekeel.model.load import TRAFFIC, BrokerReport
 from bundlekeel.model.names import BundleName, parse_bundle
 
-# Up to this part of a broker's traffic may be in bundles where counters do not explain it.
+# Counters still agree with a report if they do not explain up to this share of the broker's traffic.
 UNEXPLAINED_SHARE: Final = 0.1
 # Clocks of brokers, Prometheus and this host may differ by this part of a statistics interval.
 _CLOCKS_SHARE: Final = 0.25
@@ -31,8 +31,9 @@ class Agreement:
     """Results of the comparisons of one broker's reports with its counters.
 
     `loads`: loads of the last four statistics intervals, oldest first, without gaps. `results`: values of `unexplained`
-    for the last two reports that were compared. `compared_ms`: `updated_ms` of the last of them. `waiting`: the report
-    whose time `loads` do not cover yet; None: none. Newer ones must not replace it, or none would ever be covered.
+    for the last two reports that were compared. `compared_ms`: `updated_ms` of the last one. `waiting`: the report
+    whose time `loads` do not cover yet; None: none. Newer reports must not replace it, because their time would never
+    be covered either.
     """
 
     loads: list[MeasuredLoad] = field(default_factory=list)
@@ -41,13 +42,13 @@ class Agreement:
     waiting: BrokerReport | None = None
 
     def add(self, load: MeasuredLoad, statistics_ms: int) -> None:
-        """Add the load that follows the last one; drop those that no report needs."""
+        """Add the next load; drop loads that are too old for a comparison with any report."""
         self.loads.append(load)
         while len(self.loads) > 1 and self.loads[1].to_ms < load.to_ms - 4 * statistics_ms:
             del self.loads[0]
 
     def compare(self, report: BrokerReport, statistics_ms: int) -> None:
-        """Compare the report that is `waiting`, or this one if its statistics are newer than those compared last."""
+        """Compare the `waiting` report; if none waits, `report`, if its statistics are newer than the last compared."""
         if self.waiting is None and report.updated_ms - self.compared_ms >= statistics_ms:
             self.waiting = report
         if self.waiting is None or not self.loads:
@@ -61,22 +62,22 @@ class Agreement:
     def doubt(self, other_assigner: str) -> str:
         """Return why the counters cannot be used, "" if they can.
 
-        One report can contain the rate of a session that has just begun, so two in succession have to disagree.
-        `other_assigner`: class of the cluster's own `topicBundleAssignmentStrategy`, "" for Pulsar's. With another one,
-        counters are used only while the last report agrees.
+        One report can contain the rate of a session that has just begun, so two consecutive reports have to disagree.
+        `other_assigner`: class of the cluster's own `topicBundleAssignmentStrategy`, "" for Pulsar's. With a class of
+        its own, counters are used only while the last report agrees.
         """
         last = self.results[-1] if self.results else f"topicBundleAssignmentStrategy is {other_assigner}"
         return last if other_assigner or (len(self.results) > 1 and all(self.results)) else ""
 
 
 def unexplained(report: BrokerReport, loads: Sequence[MeasuredLoad], statistics_ms: int) -> str | None:
-    """Return the traffic in a report that the counters of the same time exclude, "" if there is none.
+    """Describe the traffic in a report that the counters of the same time contradict; "": there is none.
 
     The rates of a report are means of one statistics interval, which ended up to one interval before `updated_ms`. So
-    they are not above the largest rate of a bundle in `loads` of that time. Parts of the first and the last load belong
-    to other times. Together they are as long as one load, so the rate can be higher by this part of an interval. A
-    bundle that came or left can have any rate. Counters above the report prove nothing: reports lack the traffic of
-    sessions that have ended.
+    a bundle's rate is not above its largest rate in `loads` of that time. The first and the last load also cover other
+    times, together as long as one load, so the rate can be higher by this part of an interval. A bundle that arrived or
+    left can have any rate. Counters above the report prove nothing: reports lack the traffic of sessions that have
+    ended.
 
     Returns:
         None if `loads` (oldest first, without gaps) do not cover that time, or if the report lists the largest bundles
@@ -84,7 +85,7 @@ def unexplained(report: BrokerReport, loads: Sequence[MeasuredLoad], statistics_
     """
     margin = int(_CLOCKS_SHARE * statistics_ms)
     begin, end = report.updated_ms - 2 * statistics_ms - margin, report.updated_ms + margin
-    # The load that ended before the time contains the bundles that the broker had at its beginning.
+    # The load that ended before that time contains the bundles that the broker had at the beginning of that time.
     first = sum(load.to_ms <= begin for load in loads) - 1
     if first < 0 or loads[-1].to_ms < end:
         return None
@@ -112,7 +113,7 @@ def unexplained(report: BrokerReport, loads: Sequence[MeasuredLoad], statistics_
 
 
 def _divided_otherwise(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which bundles are in a namespace that was split in between: some of its bundles overlap others."""
+    """Return a mask of the bundles in namespaces that a split changed meanwhile: some of their bundles overlap."""
 
     def namespace(bundle: BundleName) -> str:
         return bundle.namespace

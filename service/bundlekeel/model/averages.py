@@ -1,7 +1,7 @@
 """Long- and short-term averages of every bundle, as columns.
 
 Rule (`TimeAverageMessageData`): n = min(n + 1, max), x = ((n - 1) * x + sample) / n with max 10 (short) and
-1,000 (long). A sample is added only if a broker's `lastUpdate` has changed. Brokers themselves add one for every
+1,000 (long). A sample is added only if a broker's `lastUpdate` has changed. Brokers themselves add a sample at every
 notification of any broker, so their "10 samples" are mostly copies of one report (docs/concepts/averages.md).
 """
 
@@ -49,11 +49,11 @@ class Averages:
         return bundle in self._index
 
     def unknown(self, bundles: Iterable[str]) -> list[str]:
-        """Return the bundles without averages. Their stored averages should be read before the first sample."""
+        """Return the bundles without averages here. Read their stored averages before the first sample is added."""
         return [name for name in bundles if name not in self._index]
 
     def seed(self, stored: Iterable[BundleAverages]) -> None:
-        """Load stored averages of bundles that have none yet; others keep their measured averages."""
+        """Load stored averages of bundles that have none yet; other bundles keep their measured averages."""
         fresh = [item for item in stored if item.bundle not in self._index]
         if not fresh:
             return
@@ -124,7 +124,7 @@ class Averages:
     def rows_of(self, report: BrokerReport) -> Ints:
         """Return `rows()` of a report's bundles, cached for the report that was added last."""
         names, last = report.bundle_names, self._reported.get(report.broker_id)
-        # Some of its rows may have been dropped since.
+        # Some rows of that report may have been dropped since.
         if last is None or last[1] is not names or len(last[2]) != len(names):
             return self.rows(names)
         return last[2]

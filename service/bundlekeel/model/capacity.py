@@ -41,14 +41,14 @@ def _is_regex(pattern: str) -> bool:
     return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
 
 
-# Use above a limit by this factor proves that the limit is wrong. A broker measures its CPU over a minute
-# (`LinuxBrokerHostUsageImpl`). The kernel may let it overrun its quota by a period or two of 0.1 s, and a pause of the
-# JVM between two readings shifts a few seconds of use. So up to 110 % the broker is overloaded, and its limit can be
-# right.
+# A usage above the limit times this factor proves that the limit is wrong. A broker measures its CPU over a minute
+# (`LinuxBrokerHostUsageImpl`). The kernel may let the broker overrun its quota by a period or two of 0.1 s, and a pause
+# of the JVM between two readings shifts a few seconds of usage. So up to 110 %, the limit can be right, and the broker
+# is overloaded.
 WRONG_LIMIT_FACTOR: Final = 1.1
 
 
 def wrong_limit_marks(usage: Floats, limit: Floats) -> tuple[str, ...]:
-    """Return `!` and the name of each host resource of one broker that it uses more than its limit can allow."""
+    """Return `!` + name of each host resource of one broker whose usage proves that the reported limit is wrong."""
     columns = range(REPORTED_RESOURCES)
     return tuple(f"!{RESOURCES[at]}" for at in columns if limit[at] > 0 and usage[at] > WRONG_LIMIT_FACTOR * limit[at])

@@ -1,8 +1,8 @@
 """The ownership channel of the extensible load manager (PIP-192): states of service units, and the resulting owners.
 
-Many brokers write to the channel in parallel, and each reads it by the same rule: a later message counts only if it is
-a valid successor of the current state. A reader that used the last message would see another owner than the brokers see
-during a race. `should_keep_left` is that rule, `ChannelTable` the resulting table.
+Many brokers write to the channel in parallel, and all read it by the same rule. A later message counts only if it is a
+valid successor of the current state. During a race, a reader that simply used the last message would see another owner
+than the brokers see. `should_keep_left` is that rule, and `ChannelTable` contains the resulting states.
 
 Source: Pulsar `ServiceUnitState`, `ServiceUnitStateData`, `ServiceUnitStateDataConflictResolver`,
 `ServiceUnitStateChannelImpl`.
@@ -34,7 +34,7 @@ ACTIVE: Final = IN_FLIGHT | {UnitState.OWNED}
 
 MIN_VERSION: Final = -(2**63)
 MAX_VERSION: Final = 2**63 - 1
-# Maximum number of stored rejected messages. They show a race.
+# Maximum number of stored rejected messages, which show that brokers wrote at the same time.
 MAX_REJECTED: Final = 100
 
 _Transitions = Mapping[UnitState, frozenset[UnitState]]
@@ -47,14 +47,14 @@ OVER_METADATA_STORE: Final[_Transitions] = {
     UnitState.SPLITTING: frozenset({UnitState.DELETED}),
     UnitState.DELETED: frozenset({UnitState.INIT}),
 }
-# A compacted topic may begin in the middle of an assignment, a transfer or a split: there anything can come first.
+# A compacted topic can begin in the middle of an assignment, a transfer or a split, so any state can be the first one.
 OVER_SYSTEM_TOPIC: Final[_Transitions] = {
     **OVER_METADATA_STORE,
     UnitState.INIT: frozenset(UnitState) - {UnitState.INIT},
     UnitState.FREE: frozenset({UnitState.ASSIGNING, UnitState.INIT}),
 }
 
-# What Java's Character.isWhitespace takes for blank; Python's str.strip() would also take non-breaking spaces.
+# Characters for which Java's Character.isWhitespace is true. Python's str.strip() also removes non-breaking spaces.
 _BLANKS: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a"
     "\u2028\u2029\u205f\u3000"
@@ -85,7 +85,7 @@ class RejectedUnit:
 
 
 class UnitOwner(NamedTuple):
-    """The broker that a lookup names; "" while it names none because the bundle is given up without a successor."""
+    """The broker to which lookups send clients. "": none, because the bundle was unloaded and has no new owner yet."""
 
     broker_id: str
     in_transit: bool
@@ -95,8 +95,9 @@ def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
     """Return the owner of a bundle by its entry, as lookups do (`ServiceUnitStateChannelImpl.getOwnerAsync`).
 
     Owned: the destination. Splitting: the source, which continues to serve. Assigning and Releasing: the destination,
-    since clients are sent there to wait. `unit.source` may still serve until Owned arrives. An unload (Releasing
-    without destination) names no broker. None: no entry, Free or Deleted. Whether the broker is alive is not checked.
+    since clients are sent there to wait; `unit.source` can still serve until Owned arrives. The broker is "" for an
+    unload (Releasing without destination). Returns None without an entry, and for Free or Deleted. Whether the broker
+    is alive is not checked.
     """
     if unit is None or unit.state not in ACTIVE:
         return None
@@ -108,8 +109,8 @@ def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
 def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, store: bool) -> bool:
     """Return whether `new` loses against `current` (`ServiceUnitStateDataConflictResolver.shouldKeepLeft`).
 
-    None: no entry, or a tombstone as `new`. `store`: use the rules of the metadata-store variant, whose writer checks
-    before each write. Otherwise use those of the system topic, where every reader checks.
+    `current` None: no entry. `new` None: a tombstone. `store`: use the rules of the metadata-store variant, whose
+    writer checks before each write. Otherwise use the rules of the system topic, where every reader checks.
     """
     if new is None:
         return False
@@ -127,18 +128,18 @@ def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, st
 def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -> bool | None:
     """Return the decision by versions alone; None if `new` is the direct successor (or the first over the topic)."""
     if current is None:
-        # Java returns here over the store: a first version is accepted whatever its state is.
+        # With the metadata store, Java decides here: a first version is accepted in any state.
         return new.version != 1 if store else None
     if current.version == MAX_VERSION and new.version == MIN_VERSION:
         return None
     if current.version >= new.version:
         return True
-    # A gap in the versions: compaction removed the messages between. A store has no gaps.
+    # A gap in the versions: compaction of the topic removed messages. A metadata store has no gaps.
     return store if current.version < new.version - 1 else None
 
 
 def _brokers_disagree(current: ServiceUnit, new: ServiceUnit) -> bool:
-    """Return whether the brokers in `new` do not follow from those in `current`. The transition itself is valid."""
+    """Return whether `new`, a valid transition from `current`, names other brokers than such a transition may."""
     match current.state, new.state:
         case UnitState.OWNED, UnitState.SPLITTING:
             return not _blank(new.destination) or current.destination != new.source
@@ -163,7 +164,9 @@ def _blank(broker: str) -> bool:
 
 
 class ChannelTable:
-    """The channel as every broker has it: the entry of each bundle. Copy the dictionaries before passing them on.
+    """The current entry of each bundle, as every broker derives it from the channel.
+
+    Copy the dictionaries before you pass them on.
 
     `seen_ms`: by bundle, the wall clock when its current entry arrived here. `rejected`: messages that lost, oldest
     first.
@@ -177,7 +180,7 @@ class ChannelTable:
         self._store = store
 
     def apply(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> bool:
-        """Apply one message (None: a tombstone). Returns False if it lost; `rejected` contains it then."""
+        """Apply one message (None: a tombstone). Return False if the message lost; it is in `rejected` then."""
         current = self.units.get(bundle)
         if unit is not None and should_keep_left(current, unit, store=self._store):
             # An entry that is read again after a reader restarted is not a conflict.
@@ -188,10 +191,9 @@ class ChannelTable:
         return True
 
     def replace(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> None:
-        """Set the current entry without a check: a node of a metadata store, whose writers have resolved conflicts
-        already.
+        """Set the current entry without a check, for a metadata store: its writers have already resolved conflicts.
 
-        A reader of a store may miss versions, which is not a conflict.
+        A reader of a metadata store can miss versions, which is not a conflict.
         """
         if unit is None:
             self.units.pop(bundle, None)

@@ -28,7 +28,7 @@ class Code(StrEnum):
         member.explanation = explanation
         return member
 
-    # verdicts, Pulsar's words
+    # verdicts, in Pulsar's words
     OVERLOADED = (
         "Overloaded",
         "the broker's load is above its threshold or far above that of others; bundles should leave",
@@ -50,7 +50,7 @@ class Code(StrEnum):
     REPAIR = "Repair", "bundles move back to the primary brokers of their isolation policies (`placement.repair`)"
     ADMIN = "Admin", "a person asked for it"
     UNKNOWN = "Unknown", "the outcome could not be determined; ownership is read again, the request is not repeated"
-    # verdicts, ours
+    # verdicts that only Bundlekeel has
     SOLE_BROKER = "SoleBroker", "only one broker is alive: there is nowhere to move to"
     ZERO_AVERAGE = "ZeroAverage", "the average load is zero: reports may lack resource limits (see `bundlekeel doctor`)"
     WRONG_LIMIT = "WrongLimit", "the broker uses more than its limit allows: the limit is wrong and is ignored"
@@ -101,7 +101,7 @@ class Code(StrEnum):
     RECOMMEND_ONLY = "RecommendOnly", "mode is `recommend`: the plan is shown, not carried out"
     INCOMPLETE_PICTURE = "IncompletePicture", "too many brokers have no usable report"
     INTERNAL_ERROR = "InternalError", "the cycle failed unexpectedly; the log has the traceback"
-    # refusals of a candidate
+    # reasons why a bundle or broker is refused
     SAME_BROKER = "SameBroker", "the target is the broker that owns the bundle already"
     NO_LEGAL_TARGET = "NoLegalTarget", "no other broker may take the bundle"
     NO_GAIN = "NoGain", "the move would not lower the load of the most loaded broker"
@@ -145,7 +145,7 @@ class Code(StrEnum):
     BUDGET_OF_REPAIR = "BudgetOfRepair", "this cycle's budget of moves back to primary brokers is used up"
     STOPPED = "Stopped", "a person stopped the task, drain or warm-up before this move was started"
     NOT_REVIEWED = "NotReviewed", "the settings say `review: required`: a second person has to approve it first"
-    # moves that were not begun, or did not end where they were asked to
+    # moves that did not start, or did not end at the requested broker
     OWNER_CHANGED = "OwnerChanged", "another broker than planned owns the bundle; it is planned again"
     UNOWNED = "Unowned", "no broker owns the bundle: the next lookup assigns it, there is nothing to unload"
     STOPPING = "Stopping", "the sidecar is stopping; the move was not started"
@@ -173,7 +173,7 @@ class Code(StrEnum):
     MORE_OF_NAMESPACE = "MoreOfNamespace", "another broker has fewer bundles of the namespace, which are spread evenly"
     OTHER_LOAD_MANAGER = "OtherLoadManager", "the broker runs another load manager class than is configured"
     OLDER_VERSION = "OlderVersion", "another broker runs a later version (preferLaterVersions)"
-    # splits that are not made
+    # reasons why a bundle is not split
     SPLITTING = "Splitting", "the bundle is being split; its children may move afterwards"
     SPLIT_HIT_COUNT = "SplitHitCount", "the bundle is above a split limit, but not often enough in a row yet"
     SINGLE_TOPIC = "SingleTopic", "the bundle has fewer than two topics, and a split separates topics"
@@ -190,7 +190,7 @@ class Code(StrEnum):
     NOT_SUPPORTED = "NotSupported", "the broker does not support that split (release, settings or load manager)"
     NO_SUCH_BUNDLE = "NoSuchBundle", "the namespace does not have this bundle any more"
     SPLIT_UNFINISHED = "SplitUnfinished", "the boundaries exist, but the channel does not show all children owned"
-    # calibrated thresholds that do not come into force
+    # reasons why calibrated thresholds are not used
     OUT_OF_RANGE = "OutOfRange", "a proposed value is outside of the range that may be calibrated"
     STEP_TOO_LARGE = "StepTooLarge", "a proposed value differs more from the one in force than is allowed for one night"
     TOO_OLD = "TooOld", "the thresholds, or the history they are based on, are older than allowed"
@@ -211,7 +211,7 @@ class Code(StrEnum):
     IMPLAUSIBLE = "Implausible", "the document contradicts itself or the clock"
     FUTURE_FORMAT = "FutureFormat", "a newer release wrote the document"
     UNKNOWN_PARAMETER = "UnknownParameter", "the document names a parameter that is not calibrated"
-    # rates of topics in a quota group that are not written, and what is wrong with resource groups
+    # reasons why rates of topics in a quota group are not written, and faults of resource groups
     TOPIC_POLICIES_OFF = "TopicPoliciesOff", "topic policies are off (topicLevelPoliciesEnabled, systemTopicEnabled)"
     STRICTER_RATE_IN_FORCE = "StricterRateInForce", "the topic, namespace or broker has a stricter rate already"
     RELATIVE_DISPATCH_RATE = "RelativeDispatchRate", "the dispatch rate in force is relative to the publish rate"
@@ -225,9 +225,9 @@ class Code(StrEnum):
     DISPATCH_NOT_ENFORCED = "DispatchNotEnforced", "Pulsar does not enforce the dispatch quotas of resource groups"
     DEAD_BROKER_COUNTED = "DeadBrokerCounted", "brokers count the usage of a broker that is gone until they restart"
     STARVED_AFTER_MOVE = "StarvedAfterMove", "a broker was limited to 1 msg/s and 1 byte/s: its usage was not known yet"
-    # loads by counters that are not used
+    # reasons why loads from counters are not used
     COUNTERS_DISAGREE = "CountersDisagree", "the broker's report has traffic in bundles where its counters show less"
-    # records that could not be read as they stand
+    # records that could not be read, or only with corrections
     EMPTY_REPORT = "EmptyReport", "the record is empty"
     NOT_JSON = "NotJson", "the record is not JSON, is nested too deeply, or has numbers that are too large"
     REPORT_TOO_LARGE = "ReportTooLarge", "the record is larger than the limit, or has too many values"
@@ -249,8 +249,8 @@ def explain(code: str) -> str:
     return EXPLANATIONS[Code(code)] if code in EXPLANATIONS else ""
 
 
-# Obstacles to every move that can last: an operator or another balancer caused them, or brokers or the channel cannot
-# be read.
+# Obstacles that stop all moves and can last: an operator or another balancer caused them, or brokers or the channel
+# cannot be read.
 LASTING = frozenset(
     {
         *(Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.PUT_ASIDE, Code.SECOND_BALANCER),
@@ -277,7 +277,7 @@ def reason_of(codes: Collection[str]) -> str:
 def way_out(verb: str, codes: Collection[str], override: str = OVERRIDE) -> str:
     """Return the last clause for the refusal of a manual move: the command that ends the obstacle, or `override`.
 
-    `override` does not apply to splits. Returns "" if neither helps.
+    `verb`: the request, for example `split`, to which `override` does not apply. Returns "" if neither helps.
     """
     remedy = next((END_OF_REQUEST[Code(code)] for code in codes if code in END_OF_REQUEST), "")
     if remedy and len(set(codes)) == 1:

@@ -1,4 +1,4 @@
-"""Counters of a broker's topics since they were loaded, and the report that follows from two readings of them.
+"""Compute the load of a broker from two readings of its topics' Prometheus counters.
 
 Brokers compute rates once per statistics interval (60 s), and sample their CPU once a minute. Their counters
 (`pulsar_in_messages_total` and three similar ones, `process_cpu_seconds_total`) are exact at any time, so two readings
@@ -42,8 +42,8 @@ class CounterReading:
     messages and bytes, in the order of `model.load.TRAFFIC`. `sessions`: shape (n, 2), consumers and producers.
     `cpu_seconds`: CPU time of the process since its start. `direct_memory_bytes`: present use. None: not reported.
 
-    `replicated`: shape (n, 4), columns of `TRAFFIC`: traffic of replicators. A broker does not count it, but reports
-    the mean of its last statistics interval. None: no replicators.
+    `replicated`: shape (n, 4), columns of `TRAFFIC`: traffic of replicators. A broker has no counter for this traffic,
+    but reports the mean of its last statistics interval. None: no replicators.
     """
 
     from_ms: int
@@ -87,7 +87,9 @@ class MeasuredLoad:
 def measured(
     before: CounterReading, after: CounterReading, boundaries: Mapping[str, Sequence[int]]
 ) -> MeasuredLoad | None:
-    """Return the load between two readings of one broker without a restart; None if they are not in order.
+    """Return the load between two readings of one broker; None if `after` is not later than `before`.
+
+    The broker must not have restarted between them.
 
     `boundaries`: hash boundaries by namespace; topics of other namespaces are ignored.
     """
@@ -127,7 +129,8 @@ def measured(
 def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the increase of each row's counters, and whether it is complete.
 
-    Rows that are not in `before` count from 0. This is incomplete for topics, which may have counted elsewhere before.
+    Rows that are not in `before` count from 0. For a topic this is incomplete, because another broker may have counted
+    before.
     """
     order = np.argsort(before.keys)
     place = np.searchsorted(before.keys, after.keys, sorter=order)
@@ -161,9 +164,9 @@ def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad], before: fl
     """Return the share of the CPU that other processes of the host use, 0 to 1.
 
     A broker reports the CPU of its container, where its functions may run too, or of its host
-    (`LinuxBrokerHostUsageImpl`), as a mean of up to `lag_ms` before the report. What the broker's process used in that
-    time bounds the share of the others from both sides. Within these bounds it stays as it was `before`, so that moves
-    of bundles do not look like a change of other processes.
+    (`LinuxBrokerHostUsageImpl`), as a mean of up to `lag_ms` before the report. The CPU that the broker's process used
+    in that time gives a lower and an upper bound for the share of the others. Within these bounds, the share `before`
+    is kept, so that moves of bundles do not look like a change of other processes.
     """
     host, limit = float(report.usage[CPU]), float(report.limit[CPU])
     if report.cores is not None:

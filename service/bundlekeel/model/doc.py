@@ -11,7 +11,7 @@ _GROWS = "x-extensible-enum"
 class Doc:
     """Description of a field in the OpenAPI document, as metadata of its type: `Annotated[int, Doc("...")]`.
 
-    `of`: the only values of a string. `grows`: the values of this release, to which a later one may add. `keys`: as
+    `of`: the only values of a string. `grows`: the values in this release; later releases may add values. `keys`: as
     `grows`, for the keys of a mapping.
     """
 

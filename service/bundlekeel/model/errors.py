@@ -58,7 +58,10 @@ class ThresholdsError(ConfigError):
 
 
 class WrongCluster(ConfigError):
-    """`cluster` or `configuration_store` differs from the brokers' settings. Two names would mean two leaders."""
+    """`cluster` or `configuration_store` differs from the brokers' settings.
+
+    Sidecars with different names for one cluster would elect two leaders.
+    """
 
 
 class CodecError(BundlekeelError):
@@ -71,7 +74,7 @@ class CodecError(BundlekeelError):
 
 
 class HistoryError(BundlekeelError):
-    """Recorded history cannot be used: a torn file, a gap, or a release newer than this one wrote it."""
+    """Recorded history cannot be used: a file is incomplete, there is a gap, or a newer release wrote it."""
 
 
 class SnapshotError(BundlekeelError):
@@ -88,7 +91,7 @@ class StoreError(BundlekeelError):
 
 
 class LeadershipLost(StoreError):
-    """A fenced write has an epoch that has ended, or the own lease has expired."""
+    """A write as leader is not allowed any more: its epoch has ended, or the lease of this sidecar has expired."""
 
 
 class StaleWrite(StoreError):

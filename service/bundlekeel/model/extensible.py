@@ -4,12 +4,12 @@
 not show its absolute capacity. So the score is stored as CPU, in percent of a limit of 100 on every broker. The other
 resources have no limit, and a snapshot of mode `extensible` is scored without weights (planning/draft.py). A
 bundle then carries its share of the source's score, as Pulsar's class assumes, and draft, ledger and guard need no
-special case. An override of `throughput` would follow the traffic, so an idle broker's score would be 0 and its limit
-unknown. A separate table of scores would have to pass through all these modules.
+special case. Two alternatives are worse. With an override of `throughput`, the score of an idle broker would be 0 and
+its limit unknown. A separate table of scores would have to pass through all these modules.
 
-**Other bundles.** A broker reports only its largest bundles. The rest of its traffic is one row under the name of its
-SLA monitor's namespace. So shares refer to the whole, the reported bundles do not count as all its bundles, and the row
-never moves.
+**Other bundles.** A broker reports only its largest bundles. The rest of its traffic is stored as one more bundle with
+the namespace of the broker's SLA monitor, which never moves. So the share of a bundle refers to the whole traffic, and
+the reported bundles do not count as all bundles of the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from bundlekeel.model.snapshot import Snapshot, build_snapshot
 
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 _REST: Final = "sla-monitor/{broker}/0x00000000_0xffffffff"
-# A broker measures its sum and its bundles at different times, so a smaller difference is not a rest.
+# A broker measures its total traffic and its bundles at different times. A difference below this share does not count
+# as traffic of other bundles.
 _REST_SHARE: Final = 0.01
 
 
@@ -101,7 +102,7 @@ def extensible_snapshot(
 
 
 def is_rest(bundle: str) -> bool:
-    """Return whether this is the snapshot row for a broker's traffic outside of its top bundles."""
+    """Return whether this name stands for a broker's traffic outside of its reported bundles (see `report_of`)."""
     return bundle.startswith(_REST.partition("{")[0]) and bundle.endswith(_REST.rpartition("}")[2])
 
 
@@ -109,7 +110,7 @@ NO_BUNDLES: Final = BundleLoads(traffic=np.zeros((0, 4)), counts=np.zeros((0, 3)
 
 
 def report_of(load: BrokerLoadData, top: BundleLoads) -> BrokerReport:
-    """Return a broker's report from its load data and its top bundles; other traffic is in the row of the rest."""
+    """Return a broker's report from its load data and its largest bundles; one more bundle has all other traffic."""
     usage, limit = np.zeros(REPORTED_RESOURCES), np.zeros(REPORTED_RESOURCES)
     usage[CPU], limit[CPU] = 100 * load.weighted_max_ema, 100.0
     names, traffic, counts = top.names, top.traffic, top.counts

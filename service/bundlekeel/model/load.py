@@ -39,9 +39,9 @@ class BrokerReport:
     `last_update`, `start_timestamp`: Unix ms by the broker's clock. They identify a report and a start of the broker,
     and are not compared with other clocks. `written_ms`: time of writing by this process's clock, 0: at `last_update`.
     `clock_ahead_ms`: how far the broker's clock was ahead of this process's clock, negative: behind. `faults`: (code,
-    field) pairs of imputed values. `interval_ms`: 0 for the broker's own values, which can be a statistics interval
-    older than `last_update`. Otherwise they come from counters (model/counters.py), and this is their maximum age
-    at `last_update`.
+    field) pairs of imputed values. `interval_ms`: 0: the broker reported the values itself; they can be a statistics
+    interval older than `last_update`. Otherwise the values come from counters (model/counters.py), and this is their
+    maximum age at `last_update`.
 
     `cores`: CPU cores the broker may use, 0: not reported, None: see `limit`. `used_cores`: CPU cores that the broker's
     container or host uses, 0 if unknown or if `cores` is None. `least_usage`: used share of the most used resource
@@ -72,7 +72,7 @@ class BrokerReport:
 
     @property
     def updated_ms(self) -> int:
-        """Return the time of its writing, Unix ms by the clock of this process."""
+        """Return the time at which the report was written, Unix ms by the clock of this process."""
         return self.written_ms or self.last_update
 
     @property
@@ -82,7 +82,7 @@ class BrokerReport:
 
 
 def dated(report: BrokerReport, written_ms: int) -> BrokerReport:
-    """Return a report as decoded, with the time of its writing by the clock of this process."""
+    """Return the report with the time (Unix ms) at which it was written by the clock of this process."""
     return replace(report, written_ms=written_ms, clock_ahead_ms=report.last_update - written_ms)
 
 
@@ -97,7 +97,7 @@ class ExcludedBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleAverages:
-    """One bundle's `BundleData` (PIP-364 and the modular load manager): short and long term, with samples."""
+    """Short-term and long-term averages of one bundle, with their numbers of samples (Pulsar's `BundleData`)."""
 
     bundle: str
     short: tuple[float, float, float, float]
@@ -148,7 +148,7 @@ class BrokerEndpoint:
     listeners: tuple[AdvertisedListener, ...] = ()
 
     def client_url(self, *, tls: bool) -> str:
-        """Return the address for clients, "" if there is none; of two addresses the encrypted one if `tls`."""
+        """Return the address for clients, "" if there is none; if there are two, the encrypted one only if `tls`."""
         first, second = (self.service_url_tls, self.service_url) if tls else (self.service_url, self.service_url_tls)
         return first or second
 

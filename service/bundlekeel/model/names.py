@@ -21,7 +21,7 @@ FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
 FULL_LOWER = 0x00000000
 FULL_UPPER = 0xFFFFFFFF
 
-# Possible broker: a host, or host:port.
+# Characters of a broker name: a host, or host:port.
 NEW_BROKER = r"^[A-Za-z0-9._:\[\]-]+$"
 
 _RANGE = re.compile(r"^0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
@@ -217,9 +217,9 @@ def broker_id_of_url(url: str) -> str:
 
 
 def find_alike(broker_ids: Sequence[str]) -> dict[int, list[int]]:
-    """Return, by row of an id, the rows of other ids with which it ends, as `bb1:8080` ends with `b1:8080`.
+    """Return, by row of an id, the rows of other ids that are the end of this id, as `b1:8080` of `bb1:8080`.
 
-    Extensible brokers confuse such a pair if a bundle is transferred from the longer to the shorter id.
+    Extensible brokers confuse two such brokers if a bundle is transferred from the longer to the shorter id.
     """
     rows = {broker: row for row, broker in enumerate(broker_ids)}
     ends = {

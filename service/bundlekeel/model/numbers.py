@@ -19,7 +19,7 @@ MAX_NUMBER: Final = 1e18
 MAX_INTEGER: Final = 2**53
 # Java's int. Seconds and minutes in broker settings are of this type.
 MAX_INT: Final = 2**31 - 1
-# The year 2200 begins then, Unix ms. Calendars end with the year 9999, and the difference of two clocks may be added.
+# Start of the year 2200, Unix ms. Calendars end with the year 9999, and the difference of two clocks may be added.
 MAX_TIME_MS: Final = 7_258_118_400_000
 # The longest spelling of a double has 24 characters.
 _LONGEST: Final = 40

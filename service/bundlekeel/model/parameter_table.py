@@ -1,6 +1,6 @@
-"""Parameters as fields with a table row each: Pulsar's keys, unit, range, the code that uses it, and its purpose.
+"""Parameters of strategies, placements, splits and time. model/parameters.py adds the parameters of the guard.
 
-This module has the parameters of strategies, placements, splits and time; model/parameters.py adds the guard's.
+Each parameter is a field with Pulsar's keys, unit, range, the code that uses it, and its purpose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterSpec:
-    """One row of the table.
+    """Description of one parameter: a row of docs/reference/parameters.md.
 
     `pulsar_keys`: accepted keys of Pulsar, the current one first. `factor`: value = Pulsar's value x factor. `pattern`:
     regular expression for each name of a list; "": any. `instead`: the parameter to set with `compat: none`, because
@@ -49,7 +49,7 @@ class ParameterSpec:
 
 
 def parameter(default: T, **row: Any) -> T:
-    """Return a dataclass field with its table row: the fields of `ParameterSpec` without the name."""
+    """Return a dataclass field with its description. `row`: the fields of `ParameterSpec` except the name."""
     result: T = field(default=default, metadata=row)
     return result
 
@@ -424,7 +424,7 @@ class StrategyParameters:
         used_by="avg, threshold, overload, uniform, transfer, deviation",
         why="a bundle with less load, or less than half a mean bundle if that is smaller, is not moved",
     )
-    # absolute minima beside it, where an operator wants them
+    # absolute minima in addition to these shares, if an operator sets them
     min_unload_message_rate: float = parameter(
         0.0,
         pulsar_keys=("minUnloadMessage",),
@@ -446,7 +446,7 @@ class StrategyParameters:
         used_by="threshold",
         why=f"{_MINIMUM} (compat: 10)",
     )
-    # time: how old the brokers' figures are by design
+    # time: how often brokers measure and report, so how old their values can be
     statistics_interval_seconds: float = parameter(
         60.0,
         pulsar_keys=("statsUpdateFrequencyInSecs",),

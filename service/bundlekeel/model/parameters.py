@@ -21,7 +21,7 @@ from bundlekeel.model.text_format import limits_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters(StrategyParameters):
-    """All parameters of `plan()`. The row of each field describes it."""
+    """All parameters of `plan()`. Each field contains its description."""
 
     # guard
     cool_down_seconds: float = parameter(
@@ -163,7 +163,7 @@ class Parameters(StrategyParameters):
 
 PARAMETERS = tuple(ParameterSpec(name=item.name, **item.metadata) for item in fields(Parameters))
 BY_NAME = {spec.name: spec for spec in PARAMETERS}
-# One key may mean several parameters.
+# One key can set several parameters.
 BY_PULSAR_KEY = {
     key: tuple(spec for spec in PARAMETERS if key in spec.pulsar_keys)
     for key in dict.fromkeys(key for spec in PARAMETERS for key in spec.pulsar_keys)
@@ -184,7 +184,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
     """Return Pulsar's defaults for its own classes, if they differ from Bundlekeel's; {} for `none`.
 
-    `strategy`: the configured strategy; None: Pulsar's default. AvgShedder is shedder and placement in one object.
+    `strategy`: the configured strategy; None: Pulsar's default. It determines the default placement: AvgShedder is
+    shedder and placement in one object.
     """
     if release == "none":
         return {}
@@ -200,9 +201,10 @@ def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
 
 
 def in_form(params: Parameters, release: str) -> Parameters:
-    """Return the parameters with another `compat`. Values equal to the old form's defaults become the new defaults.
+    """Return the parameters with `compat` set to `release`.
 
-    Strategy and placement do not change.
+    Values equal to the defaults of the old `compat` become the defaults of the new one. Strategy and placement do not
+    change.
     """
     before, after = (defaults() | compat_defaults(item) for item in (params.compat, release))
     moved = {
@@ -345,8 +347,8 @@ def from_pulsar(values: Mapping[str, object], *, ranged: bool = True) -> dict[st
                 parameters[spec.name] = mapped
             continue
         read = [_read(spec, key, raw, ranged=ranged) for key, raw in items]
-        # Brokers report an old key in addition to the current one. As in Pulsar, the old one counts only if the current
-        # one has its default.
+        # Brokers report an old key in addition to the current key. As in Pulsar, the old key counts only if the current
+        # key has its default.
         changed = [value for value in read if value != defaults()[spec.name]]
         parameters[spec.name] = changed[0] if len(read) > 1 and changed else read[0]
     return parameters

@@ -1,6 +1,7 @@
-"""The snapshot: the immutable input of one cycle, as columns. Brokers are sorted by id, bundles are grouped by owner.
+"""The snapshot: the cluster's brokers and bundles at the start of one cycle, as immutable columns.
 
-Values are rounded here, before planning, so that a recorded snapshot gives the same plan again.
+Brokers are sorted by id, bundles are grouped by owner. Values are rounded here, before planning, so that a recorded
+snapshot gives the same plan again.
 """
 
 from __future__ import annotations
@@ -101,7 +102,12 @@ def percent_usage(usage: Floats, limit: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleTable:
-    """Owned bundles, grouped by owner: the bundles of broker b are the rows `starts[b]:starts[b + 1]`."""
+    """Owned bundles, grouped by owner: the bundles of broker b are the rows `starts[b]:starts[b + 1]`.
+
+    `owner`: row of the broker. `namespace`: index into `namespaces`. `latest`, `short`, `long`: traffic in the last
+    report and averages, columns of `TRAFFIC`. `samples`: number of samples of both averages. `counts`: topics,
+    consumers, producers. `system`: whether it is a heartbeat, SLA or `pulsar/system` bundle.
+    """
 
     names: tuple[str, ...]
     starts: Ints
@@ -139,10 +145,11 @@ class BundleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One frozen snapshot.
+    """Brokers and bundles of the cluster at one time; immutable.
 
-    `registered`: number of live brokers, with or without a usable report. `intervals`: by row, the maximum age, in ms,
-    of a broker's counters at its `last_update`; 0: the broker reported its values itself; (): all brokers did.
+    `mode`: `modular` or `extensible`. `excluded`: live brokers without a usable report. `registered`: number of live
+    brokers, with or without a usable report. `intervals`: by row, the maximum age, in ms, of a broker's counters at its
+    `last_update`; 0: the broker reported its values itself; (): all brokers did.
     """
 
     wall_ms: int
@@ -186,7 +193,7 @@ def build_snapshot(
     """Build a frozen snapshot from reports and averages.
 
     A bundle that two brokers report (in transit) belongs to the broker with the newer report, and its traffic is
-    subtracted from the sum of the other. All arrays are read-only.
+    subtracted from the total of the other broker. `quantise`: round the values. All arrays are read-only.
     """
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
@@ -392,7 +399,7 @@ def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
 
 
 def digest_of(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:
-    """Return SHA-256 over the input of `plan()`, so that equal digests mean equal input."""
+    """Return SHA-256 (32 hex digits) over brokers, bundles and excluded brokers: equal digests mean equal input."""
     sha = hashlib.sha256()
     for text in (brokers.ids, bundles.names, tuple(item.broker_id for item in excluded)):
         sha.update("\0".join(text).encode())

@@ -70,7 +70,7 @@ def how_far(done: int, total: int, noun: str, seconds: float) -> str:
 
 
 def unknown_broker(name: str, registered: Iterable[str]) -> str:
-    """Return the message for an unknown broker, with the nearest registered ones, or some of all."""
+    """Return the message for an unknown broker, with the most similar registered brokers, or else some of them."""
     ids = sorted(registered)
     host = name.rpartition(":")[0]
     near = [item for item in ids if name and item.startswith(name)]
@@ -102,7 +102,7 @@ def share(change: float, before: float) -> str:
 
 
 def level(imbalance: float) -> str:
-    """Return max/mean of a stored imbalance, which is the part above 1."""
+    """Return max/mean as text. `imbalance`: the part of max/mean above 1, as stored."""
     return f"{1 + imbalance:.3f}"
 
 
@@ -112,7 +112,7 @@ def max_mean(before: float, after: float) -> str:
 
 
 def gain(moves: tuple[float, float], imbalance: tuple[float, float]) -> str:
-    """Return the gain by other settings, in moves per hour and in max/mean. Both arguments are (before, after)."""
+    """Return how other settings change moves per hour and max/mean, as text. Both arguments are (before, after)."""
     then, now = moves
     text = f"moves an hour {figure(then, 3)} -> {figure(now, 3)} ({share(now - then, then)})"
     return f"{text}, {max_mean(*imbalance)}"

@@ -23,7 +23,7 @@ _SECRET_OPTION = re.compile(r"(?:^|_)(?:credentials?|key|password|secret|sig|sig
 
 
 def place_fault(text: str) -> str:
-    """Return why this is not a folder or a URI with `://` without credentials; "" if it is."""
+    """Return why `text` is not a directory or a URI with `://` and without credentials; "" if it is."""
     if not text.strip() or _NO_PLACE.match(text):
         return "neither a folder nor a URI with ://"
     return credentials_fault(text)
@@ -57,7 +57,7 @@ def folder_named(text: str) -> str:
 
 
 def credentials_fault(text: str) -> str:
-    """Return why this must not be shown; "" if it is not a URI or contains no credentials."""
+    """Return why `text` must not be shown; "" if it is not a URI or contains no credentials."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return ""

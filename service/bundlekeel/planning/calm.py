@@ -29,25 +29,26 @@ from bundlekeel.planning.memory import BrokerCourse, Excess, Swing
 PLAN_MOVES: Final = 2
 # A change of more than this many standard deviations of the noise is a change of the load.
 CHANGE_DEVIATIONS: Final = 4.0
-# So is a change of traffic by this factor, if it is at least this share of what a mean broker carries. Traffic is exact
-# within seconds; the CPU use of a small broker is not. The level then changes by what the traffic costs, and counts for
-# this many seconds, so that readings correct it soon.
+# A change of traffic by `TRAFFIC_FACTOR` is also a change of the load, if it is at least `TRAFFIC_SHARE` of the mean
+# traffic of a broker. Traffic is exact within seconds; the CPU use of a small broker is not. The level then changes by
+# the CPU cost of that traffic, and counts as a mean of `SHIFTED_SECONDS`, so that new readings correct it soon.
 TRAFFIC_FACTOR: Final = 1.5
 TRAFFIC_SHARE: Final = 0.1
 SHIFTED_SECONDS: Final = 10.0
 # A broker's level is the mean of at most this many seconds, so that it follows a slow drift.
 LEVEL_SECONDS: Final = 300.0
-# The noise of a broker comes from this many readings. Shorter ones than this are taken together, because noise that
-# lasts for some seconds does not show between readings of 2 s.
+# The noise of a broker is computed from its last `NOISE_READINGS`. Readings shorter than `NOISE_SECONDS` are combined,
+# because noise that lasts for some seconds does not show between readings of 2 s.
 NOISE_READINGS: Final = 16
 NOISE_SECONDS: Final = 10.0
 # From fewer changes between readings, the noise cannot be estimated.
 LEAST_CHANGES: Final = 3
-# Marks in the readings of a broker where its bundles moved.
+# An entry in the readings of a broker that marks a move of its bundles.
 MOVED: Final = (0.0, 0.0)
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
-# Tolerated time reduces an excess this many times as fast as it grew. After `OVER_SECONDS` the excess has ended anyway.
+# Each second with a tolerated difference shortens an excess by `TAKEN_BACK` seconds. After `OVER_SECONDS` of tolerated
+# time, the excess has ended in any case.
 TAKEN_BACK: Final = 2.0
 OVER_SECONDS: Final = 120.0
 # An excess must last longer than a swing by this factor, because swings differ in length.
@@ -62,7 +63,8 @@ SETTLING_SECONDS: Final = 10.0
 # moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much. A reading that covers
 # only a part of the swing shows less of it, so four times the excess is still like it.
 SWING_LIKENESS: Final = 16.0
-# An excess that lasted longer was not a swing. A swing that has not returned for `SWING_MEMORY_SECONDS` is dropped.
+# An excess that lasted longer than `LONGEST_SWING_SECONDS` was not a swing. A swing that has not returned for
+# `SWING_MEMORY_SECONDS` is dropped.
 LONGEST_SWING_SECONDS: Final = 900.0
 SWING_MEMORY_SECONDS: Final = 7200.0
 # A load that has not changed for `STEADY_SECONDS` is steady. If the CPU use then falls below `FALLEN_SHARE` of the use
@@ -96,10 +98,10 @@ class Measured:
 def follow_levels(
     earlier: Mapping[str, BrokerCourse], brokers: Measured, moving: Collection[str]
 ) -> tuple[dict[str, BrokerCourse], Floats]:
-    """Return the courses with the level of each broker advanced, and the newly measured seconds, shape (n,).
+    """Return the load history of each broker with the new measurements, and the newly measured seconds, shape (n,).
 
-    `moving`: brokers whose reports do not show their moves yet; their level starts again with the first reading that
-    does.
+    `moving`: brokers whose reports do not show their moves yet; their level starts again with the first report that
+    shows them.
     """
     courses: dict[str, BrokerCourse] = {}
     seconds = np.zeros(len(brokers.ids))
@@ -161,7 +163,7 @@ def _advance_level(
     elif high > max(TRAFFIC_FACTOR * low, low + least):
         level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
         mean_seconds = min(mean_seconds, SHIFTED_SECONDS)
-    # The variance of a mean falls with its length, so this is that of a mean of one second.
+    # The variance of a mean decreases with its length. This is the squared change, converted to means of one second.
     change = (score - level) ** 2 / (1 / seconds + 1 / mean_seconds)
     if change > CHANGE_DEVIATIONS**2 * noise_of(course):
         return anew
@@ -233,9 +235,9 @@ def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
 
 
 def _least_noise(course: BrokerCourse) -> float:
-    """Return the noise, or that of the later readings if it is less and there are few counters.
+    """Return the noise of the broker's score; of only its later readings if that is less and counters are few yet.
 
-    The CPU use of a broker varies more while its code is compiled.
+    After a start, the CPU use of a broker varies more, because the JVM still compiles its code.
     """
     noise = noise_of(course)
     has_few_counters = course.traffic >= 0 and len(course.readings) < NOISE_READINGS
@@ -250,13 +252,13 @@ def follow_excesses(
     seconds: Floats,
     moving: Collection[str],
 ) -> dict[str, BrokerCourse]:
-    """Return the courses with the cost of each broker's excess advanced by the newly measured time.
+    """Return the load history of each broker, with the newly measured time added to the cost of its excess.
 
     Args:
         hot: whether the broker is above the mean, shape (n,).
         excess: difference beyond the tolerated one, in tolerances, shape (n,); below 0: tolerated.
         seconds: newly measured, shape (n,).
-        moving: brokers whose moves do not show yet; their excess waits.
+        moving: brokers whose moves do not show in reports yet; the cost of their excess does not grow.
     """
     advanced = dict(courses)
     for broker, above, size, passed in zip(ids, hot.tolist(), excess.tolist(), seconds.tolist(), strict=True):
@@ -303,7 +305,7 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
 
 
 def _turn(course: BrokerCourse, acted: Excess, started: Excess) -> BrokerCourse:
-    """Record an excess on the other side after moves as a swing, unless the plan moved too much."""
+    """Record a swing, because a broker differs to the other side after moves; not if the plan moved too much."""
     since = course.acted_seconds
     if course.traffic >= 0 and since < SETTLING_SECONDS and course.seconds >= since + started.seconds:
         return course
@@ -379,7 +381,7 @@ def held_seconds(course: BrokerCourse, worth: float) -> float:
 def acted(
     courses: Mapping[str, BrokerCourse], reasons: Collection[str], sides: Mapping[str, str]
 ) -> dict[str, BrokerCourse]:
-    """Return the courses after moves: levels start again, and an excess on the other side will be a swing.
+    """Return each broker's load history after moves: means start again; an excess on the other side will be a swing.
 
     Args:
         reasons: brokers whose excess is the reason of the moves.
@@ -406,7 +408,7 @@ def price_of(moves: int, move_price: float) -> float:
 
 
 def fewest_moves(loads: Floats, want: float) -> int:
-    """Return how many of the largest loads add up to 80 % of `want`, or of all loads if that is less; at least 1.
+    """Return how many of the largest loads add up to 80 % of `want` (or of all loads, if they are less); at least 1.
 
     Loads far above `want` do not count.
     """

@@ -1,15 +1,15 @@
-"""The learned CPU cost of traffic: the CPU per message, the CPU per byte, and the rest as base of each broker.
+"""Learn the CPU cost of traffic: the CPU per message, the CPU per byte, and the base of each broker.
 
-The CPU of a broker is a base plus the cost of its traffic. The base is whatever no bundle causes: function workers,
+The CPU of a broker is a base plus the cost of its traffic. The base is the CPU that no bundle causes: function workers,
 proxies, garbage collection, compaction, other processes. Two sources give the cost:
 
 * a comparison of all brokers at one time (`prior`): a low quantile of their CPU per unit of traffic, because most of
   them have a small base. This works from the first snapshot on;
 * changes within one broker over time (`moments`). A constant base does not change, so it cancels out.
 
-Both are joined by ridge regression: without changes of traffic, the comparison alone counts. The factor of one broker
-is drawn to 1 in the same way. Everything is weighted by measured time, so readings every 3 s and reports every 60 s
-lead to the same costs. Pure: a value in, a value out.
+Ridge regression combines both: while traffic does not change, the comparison alone counts. Each broker has a factor,
+its own cost divided by the cluster's; without evidence, the factor is near 1. Evidence is weighted by measured time, so
+readings every 3 s and reports every 60 s lead to the same costs. Pure.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from bundlekeel.model.load import CPU, RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGH
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.snapshot import Bools, BrokerTable, Snapshot
 
-# A broker with less than this share of the mean throughput shows what a broker uses without traffic.
+# A broker with less than this share of the mean throughput is idle: its usage is the CPU of a broker without traffic.
 IDLE_SHARE: Final = 0.05
-# A broker that uses more of its CPU than this without traffic has a busy host, so other brokers are not measured by it.
+# An idle broker that uses more of its CPU limit than this has a busy host, so its usage is not recorded as idle CPU.
 IDLE_LIMIT: Final = 0.35
-# Above `SATURATED` of its limit, CPU does not grow with traffic any more. A broker with a quota waits in a part of each
-# tenth of a second long before: above `_THROTTLED`, it reports less CPU than its traffic costs. Such a value is useful
-# in a comparison of brokers, but changes are not measured against it.
+# Above `SATURATED` of its limit, CPU does not grow with traffic any more. A container with a CPU quota is throttled in
+# parts of each 100 ms long before: above `_THROTTLED`, it reports less CPU than its traffic costs. Such a value is
+# useful in a comparison of brokers, but changes over time are not measured against it.
 SATURATED: Final = 0.97
 _THROTTLED: Final = 0.85
-# The comparison of brokers: its quantile, and the least traffic of a broker in it. A lower quantile would choose
-# brokers whose report has the traffic of new bundles, but not their CPU yet.
+# Comparison of brokers: the quantile, and the least traffic of a compared broker as share of the mean traffic. A lower
+# quantile would choose brokers whose report has the traffic of new bundles, but not their CPU yet.
 _QUANTILE: Final = 0.35
 _COMPARED_SHARE: Final = 0.1
-# Parts of the cost that messages may cause, and the improvement that a deviation from one half needs.
+# Tested shares of the cost that messages cause (bytes cause the rest), and the penalty for a share far from one half.
 _SPLITS: Final = np.linspace(0.05, 0.95, 19)
 _SPLIT_RIDGE: Final = 0.1
-# Minutes over which levels are averaged. The near level smooths the time between the measurements of traffic and CPU.
-# Changes are measured against the far level. Counters measure traffic and CPU at the same time, so only the noise of
-# short readings has to be smoothed. `_FORGET_MINUTES`: evidence has lost 63 % of its weight. `_COMPARE_MINUTES`: the
-# same for a comparison of brokers.
+# Minutes over which levels are averaged. The near level is a mean, because a report measures traffic and CPU at
+# different times. Changes are measured against the far level. Counters measure traffic and CPU at the same time, so
+# `_NEAR_COUNTED_MINUTES` only has to smooth the noise of short readings. After `_FORGET_MINUTES`, evidence has lost
+# 63 % of its weight; after `_COMPARE_MINUTES`, a comparison of brokers has.
 _NEAR_MINUTES: Final = 3.0
 _NEAR_COUNTED_MINUTES: Final = 0.2
 _FAR_MINUTES: Final = 60.0
 _FORGET_MINUTES: Final = 720.0
 _COMPARE_MINUTES: Final = 60.0
-# Smaller relative changes of traffic are noise, and noise in traffic pulls a regression to zero. After a larger one, a
-# report may still have the CPU of before.
+# Smaller relative changes of traffic are noise, and noise in traffic pulls a regression to zero. After a larger change,
+# a report can still contain the CPU from before the change.
 _LEAST_CHANGE: Final = 0.1
 # A change of CPU by this share of the limit that traffic does not explain is a new base, not evidence of costs.
 _JUMP: Final = 0.05
-# Relative standard deviations before any change was seen: of the cluster's costs, and of a broker's factor.
+# Assumed relative standard deviations without evidence: of the cluster's costs, and of a broker's factor.
 _COST_SPREAD: Final = 0.5
 _FACTOR_SPREAD: Final = 0.3
 _FACTORS: Final = (0.2, 5.0)
@@ -89,7 +89,7 @@ class BrokerEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCosts:
-    """Everything learned about CPU costs, as a value of the strategy memory.
+    """Everything learned about CPU costs, as stored between cycles.
 
     `prior`: cost by comparison of brokers, percent of one core per msg/s and per byte/s, (0, 0): unknown; `compared`:
     newest `lastUpdate` in that comparison (Unix ms).
@@ -109,7 +109,7 @@ class CostEstimate:
     """Costs of the cluster and factors of brokers, with 95 % intervals (low, high). All values are 0 or more.
 
     `cost`, `cost_interval`: percent of one core per msg/s and per byte/s, shapes (2,) and (2, 2); `factor`,
-    `factor_interval`: each broker's cost over the cluster's cost, shapes (n,) and (n, 2).
+    `factor_interval`: each broker's cost divided by the cluster's cost, shapes (n,) and (n, 2).
     """
 
     cost: Floats
@@ -127,7 +127,7 @@ NO_COSTS: Final = CpuCosts()
 
 
 class _Columns:
-    """Evidence as columns, one row per broker."""
+    """Measurements of brokers (`BrokerEvidence`) as columns, one row per broker."""
 
     def __init__(self, evidence: Mapping[str, BrokerEvidence], ids: tuple[str, ...]) -> None:
         none = BrokerEvidence()
@@ -163,10 +163,10 @@ def _volumes(traffic: Floats) -> Floats:
 
 
 def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()) -> CpuCosts:
-    """Return the costs after this snapshot; a report that was learned from before adds nothing.
+    """Return the costs updated with this snapshot; reports that were already used add nothing.
 
-    Readings of `unsettled` brokers are ignored: their traffic and their CPU are of different times. So are those of
-    brokers that just started (their CPU is that of starting), that have no CPU limit, or whose CPU is used up.
+    Brokers in `unsettled` are ignored: traffic and CPU in their reports are from different times. Brokers that have
+    just started (which needs CPU), have no CPU limit, or use all of their CPU are ignored, too.
     """
     brokers = snapshot.brokers
     if not len(brokers):
@@ -195,7 +195,7 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
     for row in np.flatnonzero((columns.table != stored).any(axis=1)).tolist():
         evidence[brokers.ids[row]] = columns.evidence(row)
     costs = replace(costs, brokers=evidence)
-    # The last level that was learned from: a comparison of the few brokers without moves in progress would mislead.
+    # Compare the last usable level of every broker: the few brokers without moves in progress are not representative.
     levels, compared = columns.near, columns.reported > 0
     if not compared.any():
         levels, compared = np.column_stack((volumes, usage)), usage > 0
@@ -205,9 +205,9 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
 
 
 def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float) -> Bools:
-    """Follow for how long the traffic of each broker has been steady; return where its CPU belongs to it.
+    """Update since when each broker's traffic is steady; return a mask of brokers whose CPU belongs to their traffic.
 
-    Readings of counters measure both at the same time, reports of brokers do not.
+    Counters measure both at the same time. A load report does not, so its traffic must be steady for `wait_ms`.
     """
     reported = snapshot.brokers.last_update
     repeated = columns.steady.any(axis=1) | (columns.reported > 0)
@@ -218,7 +218,7 @@ def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float
 
 
 def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:
-    """Return the costs with a newer comparison, which counts by the time since the one before."""
+    """Return the costs with a newer comparison of brokers, weighted by the time since the last comparison."""
     if not any(prior) or (any(costs.prior) and newest <= costs.compared):
         return costs
     if any(costs.prior):
@@ -237,8 +237,8 @@ def _gain(times: float | Floats) -> Floats:
 def _compare(volumes: Floats, caused: Floats) -> tuple[float, float]:
     """Return the cost per msg/s and per byte/s by comparison of the brokers.
 
-    For each split of the cost between messages and bytes, the cost is a low quantile of CPU over traffic. The split is
-    the one that leaves least CPU unexplained; one half where it makes no difference.
+    For each tested split of the cost between messages and bytes, the cost is a low quantile of CPU per traffic. The
+    chosen split leaves the least CPU unexplained; it is one half if all splits are equally good.
     """
     if not volumes.any():
         return 0.0, 0.0
@@ -263,19 +263,19 @@ def _compare(volumes: Floats, caused: Floats) -> tuple[float, float]:
 
 
 def _restart(columns: _Columns, levels: Floats, rows: Bools) -> None:
-    """Begin again with these levels: the bases of these brokers are other ones."""
+    """Set both means of these brokers to `levels`, because their bases have changed."""
     columns.near[rows] = columns.far[rows] = levels[rows]
 
 
 def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: Parameters, fresh: Bools) -> None:
-    """Move the levels of brokers with fresh readings on, and add what their changes show."""
+    """Update the mean levels of brokers with new readings, and add their changes to the evidence of costs."""
     brokers = snapshot.brokers
     usage, limit = brokers.usage[:, CPU], brokers.limit[:, CPU]
     levels = np.column_stack((_volumes(brokers.traffic), usage))
     elapsed = (brokers.last_update - columns.reported) / 60_000
     own = np.array(snapshot.intervals or 0) / 60_000
     measured = np.minimum(elapsed, np.where(own > 0, own, params.statistics_interval_seconds / 60))
-    # A broker that was silent for longer would have reported a change: the level before held until then.
+    # A broker reports changes soon, so during a longer silence its load was unchanged.
     near_minutes = np.where(own > 0, _NEAR_COUNTED_MINUTES, _NEAR_MINUTES)
     near, far = (
         before + _gain(elapsed / scale)[:, None] * (levels - before)
@@ -284,7 +284,7 @@ def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: 
     change = near - far
     predicted, unexplained = _split_change(change, costs)
     least = np.maximum(_JUMP * limit, 4 * np.sqrt(columns.noise))
-    # Short readings vary more by chance; a jump shows in their mean, too, only later.
+    # Short readings vary more by chance, so one reading must differ more. A real jump also shows in the mean, later.
     chance = np.sqrt(np.maximum(1 / np.maximum(measured, 1e-9), 1.0))
     expected, beyond = _split_change(levels - columns.far, costs)
     jumped = (np.abs(unexplained) > least + np.abs(predicted)) | (np.abs(beyond) > least * chance + np.abs(expected))
@@ -298,24 +298,24 @@ def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: 
     varied = (np.abs(change[:, :2]) > _LEAST_CHANGE * far[:, :2]).any(axis=1) & rows
     messages, size, cpu = change[varied].T
     products = np.column_stack((messages**2, messages * size, size**2, messages * cpu, size * cpu))
-    # Averages over some minutes overlap: that many readings are one measurement.
+    # The near levels of successive readings overlap, so each reading is only a part of one measurement.
     columns.moments[varied] += (measured / (2 * near_minutes))[varied, None] * products
 
 
 def _split_change(change: Floats, costs: CostEstimate) -> tuple[Floats, Floats]:
-    """Return the CPU that changes of traffic explain, and the rest of the change of CPU."""
+    """Return the change of CPU that the change of traffic explains, and the rest of the change of CPU."""
     explained = change[:, :2] @ costs.cost * costs.factor
     return explained, change[:, 2] - explained
 
 
 def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstimate:
-    """Return costs and factors; `ids` and `limit` (CPU limits, percent of one core) are those of the brokers wanted."""
+    """Return the cluster's costs, and the factors of the brokers `ids`. `limit`: their CPU limits, % of one core."""
     columns, every = _Columns(costs.brokers, ids), _Columns(costs.brokers, tuple(costs.brokers))
     prior = np.array(costs.prior)
     least = (_NOISE * float(limit.mean())) ** 2 if len(limit) else 1.0
     variance = max(float(every.noise.mean()) if len(every.noise) else 0.0, least, 1e-12)
     mm, ms, ss, my, sy = every.moments.sum(axis=0).tolist()
-    # In multiples of the prior, which are near 1.
+    # The unknowns are multiples of the prior, which are near 1.
     ridge = variance / _COST_SPREAD**2
     matrix = np.outer(prior, prior) * ((mm, ms), (ms, ss)) + ridge * np.eye(2)
     right = prior * (my, sy) + ridge
@@ -333,7 +333,7 @@ def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstima
 
 
 def _bounded(matrix: Floats, right: Floats) -> Floats:
-    """Solve for two multiples of 0 or more: where one would be negative, the other is solved for alone."""
+    """Solve for two multiples of at least 0: if one would be negative, it is 0 and only the other is solved for."""
     solved = np.linalg.solve(matrix, right)
     for place in np.flatnonzero(solved < 0).tolist():
         other = 1 - place
@@ -359,7 +359,7 @@ class BrokerCosts:
 
 
 def broker_costs(costs: CpuCosts, brokers: BrokerTable) -> BrokerCosts:
-    """Return the costs of these brokers as they report now."""
+    """Return the costs of these brokers at their reported usage and traffic."""
     usage, limit = brokers.usage[:, CPU], np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.nan)
     estimates = estimate(costs, brokers.ids, brokers.limit[:, CPU])
     caused = np.minimum(estimates.caused(brokers.traffic, estimates.factor), usage)

@@ -57,7 +57,7 @@ class Offer:
 
 
 _HUNDRED = np.float32(100)
-# Smaller parts of a usage are rounding.
+# A rest below this share of the usage is a rounding error.
 EXACT = 1e-6
 
 
@@ -78,9 +78,9 @@ class Draft:
         """Prepare the draft without moves.
 
         `costs`: CPU costs before this snapshot (`StrategyMemory.costs`), to which the draft adds the snapshot.
-        `learned`: costs that already include the snapshot, instead of `costs`. `scale`: ratio of the mean load since
-        its last change to the load of the last reading, shape (n, 1); it does not apply to traffic from counters, which
-        is exact.
+        `learned`: costs that already include the snapshot, instead of `costs`. `scale`: mean load since the last change
+        of the load, divided by the load of the last reading, shape (n, 1). It is not applied to traffic from counters,
+        which is exact.
         """
         brokers = snapshot.brokers
         self.costs = learn(costs, snapshot, params, ledger.unsettled()) if learned is None else learned
@@ -107,7 +107,7 @@ class Draft:
         self.alike = find_alike(brokers.ids) if snapshot.mode == "extensible" else {}
         # Targets that the guard forbids in addition, and brokers that therefore accept no bundle.
         self.bans: TargetBans | None = None
-        # Without its CPU, the load of a broker is unknown. `uniform` uses traffic instead.
+        # With a wrong CPU limit, the load of a broker is unknown. `uniform` uses traffic instead of the load.
         self.closes_wrong_cpu = params.strategy != "uniform"
         self.closed: Bools = self.wrong[:, CPU] & self.closes_wrong_cpu
         # Brokers to which `max_topics_per_broker` does not apply (`_waive_topic_limit`).
@@ -166,21 +166,21 @@ class Draft:
 
     @property
     def usage_before(self) -> Floats:
-        """Return every broker's usage before this draft's moves, with the ledger; columns of `RESOURCES`."""
+        """Return every broker's usage before the plan, after the moves in the ledger; columns of `RESOURCES`."""
         return self._before.usage
 
     @property
     def score_before(self) -> Floats:
-        """Return the score of every broker before this draft's moves, with the ledger, shape (n,)."""
+        """Return the score of every broker before the plan, after the moves in the ledger, shape (n,)."""
         return self._before.score
 
     @property
     def highest_before(self) -> float:
-        """Return the highest score before this draft's moves, with the ledger."""
+        """Return the highest score before the plan, after the moves in the ledger."""
         return float(self._before.score.max(initial=0.0))
 
     def carried(self) -> dict[str, Traffic4]:
-        """Return every broker's traffic before this draft's moves, with the ledger; {} if no budget depends on it."""
+        """Return the traffic by broker before the plan, after the moves in the ledger; {} if no budget needs it."""
         if self.params.max_traffic_share_per_cycle >= 1:
             return {}
         return {broker: four(row) for broker, row in zip(self.snapshot.brokers.ids, self._before.traffic, strict=True)}
@@ -230,13 +230,13 @@ class Draft:
         return score_of(usage, self.limit, self.weights)
 
     def loaded_score(self) -> Floats:
-        """Return the scores without the base of the CPU; one value per broker."""
+        """Return the scores without the CPU that no bundle causes; one value per broker."""
         usage = self.usage.copy()
         usage[:, CPU] -= self.base_cpu()
         return score_of(usage, self.limit, self.weights)
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
-        """Return the scores of hypothetical usages by the limits of one broker, or of one broker per row."""
+        """Return the scores that these usages would give, by the limits of one broker or of one broker per row."""
         scored: Floats | None = None
         for column in self._scored:
             weighted = self._by_column(usage, broker, column)
@@ -279,9 +279,9 @@ class Draft:
         return self.scores(np.maximum(self.usage[source] - pressure, 0.0), source)
 
     def coldest(self, row: int, source: int) -> tuple[Ints, float]:
-        """Return the coldest brokers that may take this bundle of `source`, in broker order, and a score.
+        """Return the least loaded brokers (rows) that may take this bundle of `source`, ascending, and a lower bound.
 
-        All other brokers would have at least that score with the bundle.
+        With the bundle, the score of each other broker would be at least this bound.
         """
         cold, columns = self._coldest, self._scored
         if cold is None or len(self.moves) >= cold.until:
@@ -314,12 +314,12 @@ class Draft:
         self._waive_topic_limit()
 
     def counted(self) -> Bools:
-        """Return a mask of the members that share the load (`plan.sharing`): not closed ones, unless all are closed."""
+        """Return a mask of the members that share the load (`plan.sharing`): not closed, or all if all are closed."""
         mask: Bools = self.members & ~self.closed
         return mask if mask.any() else self.members
 
     def mean(self) -> float:
-        """Return the mean score of the brokers that share the load; `fsum` gives the same on any CPU."""
+        """Return the mean score of the brokers that share the load, with the same bits on any CPU (`fsum`)."""
         shared = self.score[self.counted()]
         return math.fsum(shared.tolist()) / len(shared)
 
@@ -359,7 +359,7 @@ class Draft:
         return mask
 
     def legal_targets(self) -> Bools:
-        """Return a mask of the members that may take a bundle.
+        """Return a mask of the members (brokers of the current group) that may take a bundle.
 
         They are not overloaded (predicted or reported), not closed, and below the topic limit, unless it is waived.
         """
@@ -409,7 +409,10 @@ class Draft:
     # --- moving ---
 
     def take(self, row: int, source: int, target: int, *, rule: str, threshold: float, runner_up: int = -1) -> Move:
-        """Add one move to the draft and update both brokers' predicted load."""
+        """Plan the move of one bundle (row) and update both brokers' predicted load; return the move.
+
+        `rule`, `threshold`: recorded with the move. `runner_up`: second-best target (row); -1: none.
+        """
         bundles, ids = self.snapshot.bundles, self.snapshot.brokers.ids
         pressure = self.pressure(source)[row - int(bundles.starts[source])]
         traffic = self.expected(source)[row - int(bundles.starts[source])]

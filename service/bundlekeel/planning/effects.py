@@ -1,4 +1,4 @@
-"""Measurement of the effect of moves: predicted loads of their two brokers, compared with the real loads. Pure.
+"""Measure whether moves helped: compare the predicted loads of source and target with the reported loads. Pure.
 
 All moves from one broker to another that settle together are judged as one, because a report shows only their sum. The
 compared value is the load of the more loaded of the two brokers (the peak, a ratio), which a move should lower. It is
@@ -32,10 +32,10 @@ HELPED, NO_BENEFIT, WORSE = EFFECTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedEffect:
-    """A move whose effect is unknown yet.
+    """A started move whose effect is not known yet.
 
-    Scores (ratios) of both brokers before, and as predicted after all moves that started since. `mean`: mean score of
-    all brokers before.
+    It contains the scores (ratios) of both brokers before the move, and the predicted scores after all moves that have
+    started since. `mean`: mean score of all brokers before the move.
     """
 
     move: Move
@@ -85,7 +85,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRecord:
-    """Number of consecutive useless effects between two brokers. `until_ms`: end of their quarantine; 0: none."""
+    """Number of times in a row that moves from `source` to `target` did not help (`useless`).
+
+    `at_ms`: the last time. `until_ms`: nothing moves from `source` to `target` before this time; 0: no such limit.
+    """
 
     source: str
     target: str
@@ -96,7 +99,7 @@ class PairRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRecords:
-    """Effects of moves. `open`: not known yet. `reverted`: bundles that have moved back once, with the time (ms)."""
+    """Effects of moves. `open`: effect unknown yet. `reverted`: bundles that have moved back once, and when (ms)."""
 
     open: tuple[ExpectedEffect, ...] = ()
     judged: tuple[Effect, ...] = ()
@@ -110,14 +113,14 @@ class EffectRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRules:
-    """A pair is in quarantine for `quarantine_ms` after `quarantine_after` consecutive useless effects."""
+    """After `quarantine_after` useless effects in a row, a source moves nothing to a target for `quarantine_ms`."""
 
     quarantine_after: int = 3
     quarantine_ms: int = 3_600_000
 
 
 def begun(book: EffectRecords, moves: Sequence[Move], plan: Plan, now_ms: int) -> EffectRecords:
-    """Record the started moves of this plan. Open moves of the same brokers now expect the sum of all."""
+    """Record the started moves of this plan. Earlier open moves of the same brokers get the new predicted loads."""
     loads = {load.broker: load for load in plan.loads}
     touched = {broker for move in moves for broker in (move.source, move.target) if broker in loads}
     after = {broker: loads[broker].score_after for broker in touched}
@@ -156,7 +159,10 @@ def came_to_nothing(book: EffectRecords, bundle: str) -> EffectRecords:
 def judge(
     book: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, rules: EffectRules
 ) -> tuple[EffectRecords, tuple[Effect, ...]]:
-    """Judge the open moves that the reports show. `ledger` is settled with this snapshot, and `plan` is based on it."""
+    """Determine the effects of the open moves that the reports show now; return the records and the new effects.
+
+    `ledger`: the moves that this snapshot does not show. `plan`: the plan for this snapshot.
+    """
     now_ms = snapshot.wall_ms
     in_books, unsettled = ledger.bundles(), ledger.unsettled()
     groups: dict[tuple[str, str], list[ExpectedEffect]] = {}
@@ -241,7 +247,7 @@ def _pairs(
 def reversions(
     book: EffectRecords, effects: Sequence[Effect], moves: Mapping[str, Move], now_ms: int
 ) -> tuple[EffectRecords, tuple[Move, ...]]:
-    """Return moves that revert the effects "worse", once per bundle. `moves`: the judged moves, by bundle."""
+    """Return the records, and moves back for the effects "worse", once per bundle. `moves`: judged moves, by bundle."""
     done = {bundle for bundle, _ in book.reverted}
     back = tuple(
         replace(

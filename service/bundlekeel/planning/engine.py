@@ -1,7 +1,6 @@
-"""`plan()`: the one function behind live cycles, dry runs, simulation, replay and Spark. Pure.
+"""`plan()` plans the moves and splits of live cycles, dry runs, simulation, replay and Spark. Pure.
 
-Snapshot, ledger, memory, guard state, parameters and seed in; plan, new memory and settled ledger out. Same input,
-same output, byte for byte.
+The same input gives the same output, byte for byte.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from bundlekeel.planning.strategies.placement import PLACEMENTS
 from bundlekeel.planning.strategies.timing import measured
 from bundlekeel.planning.wrong_limits import explain_wrong_limits
 
-# The first sample of the CPU is divided by the time since 1970.
+# A broker divides its first CPU sample by the time since 1970, so it reports less than this.
 FIRST_SAMPLE_PERCENT = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput(Situation):
-    """Complete input of a plan. `seed`: of all random choices."""
+    """Complete input of a plan. `seed`: seed of all random choices."""
 
     seed: int = 0
 
@@ -116,9 +115,9 @@ def plan(inputs: PlanInput) -> PlanResult:
 def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
     """Close brokers whose CPU use is not known yet, so that they accept no bundle, and return them.
 
-    A broker samples its CPU use once a minute. Until the first time, it reports about 0; with the extensible load
-    manager it may also report the score of a new object, 1. Other processes may take the CPU of a broker whose CPU use
-    falls without its traffic.
+    A broker samples its CPU use once a minute. Until the first sample, it reports about 0; with the extensible load
+    manager it can also report 1, the initial value. A broker is closed, too, if its CPU use falls without its traffic:
+    other processes may have taken the CPU.
     """
     brokers, params = snapshot.brokers, draft.params
     wait = params.statistics_interval_seconds + params.host_usage_interval_seconds
@@ -135,7 +134,7 @@ def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, Broke
 
 
 def _decide(context: Context, splits: SplitChoice) -> Decision:
-    """Run the strategy, and complete its verdicts and refusals with codes of the guard, the policies and the base."""
+    """Run the strategy; add to its verdicts and refusals what the guard, policies and the brokers' base explain."""
     draft = context.draft
     decision = _shedder(context.params)(context)
     if decision.memory.courses is not context.memory.courses:
@@ -150,9 +149,10 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
 
 
 def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
-    """Return the learned costs, the courses, the newly measured seconds, and the scale of `Draft`, shape (n, 1).
+    """Return the CPU costs, the load history by broker, the newly measured seconds, and the scale of `Draft`.
 
-    Pulsar's own classes (`compat`) plan on the last reading.
+    The scale, shape (n, 1), replaces the last reading of a broker by its mean level. It is 1 for Pulsar's own classes
+    (`compat`), which use the last reading.
     """
     snapshot, params = inputs.snapshot, inputs.params
     brokers = snapshot.brokers
@@ -202,7 +202,7 @@ def _eligible(
 
 
 def _relocate(inputs: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
-    """Return the moves of drains, warms and repairs, which come before the shedder's."""
+    """Return the moves of drains, warm-ups and repairs, which are planned before the moves of the strategy."""
     relocation = relocate(replace(inputs, ledger=ledger))
     if not inputs.params.placement_repair:
         return relocation
@@ -214,7 +214,7 @@ def _whole(relocation: Relocation, result: PlanResult) -> PlanResult:
 
 
 def _shedder(params: Parameters) -> Shedder:
-    """Return the corrected strategy, a third party's, or with `compat` Pulsar's own class, if there is one.
+    """Return the strategy of the settings; with `compat`, Pulsar's own class of that name if there is one.
 
     Raises ConfigError for `compat` if `bundlekeel.compat.in_plan` is not imported.
     """
@@ -247,7 +247,7 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
 
 
 def _mark_group_waits(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[Refusal]:
-    """Set the code of bundles that only another move of their anti-affinity group in this plan prevents."""
+    """Set the code `ANTI_AFFINITY` of bundles that wait because another bundle of their group moves in this plan."""
     if not draft.held.any():
         return refusals
     bundles = draft.snapshot.bundles
@@ -257,7 +257,7 @@ def _mark_group_waits(refusals: list[Refusal], draft: Draft, eligible: Eligibili
 
 
 def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
-    """Set these refusals, and add their most frequent codes to the verdict if no bundle of a donor could move."""
+    """Replace the refusals, and name their most frequent codes in the verdict if no bundle could move."""
     decision.refusals = refusals
     if decision.verdict.code not in (Code.NO_BUNDLES, Code.UNSPLITTABLE) or not decision.refusals:
         return decision
@@ -272,7 +272,7 @@ _UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE,
 
 
 def _explain_bases(context: Context, decision: Decision) -> None:
-    """Add the base of each hot broker to its verdict, if the base alone is above the mean."""
+    """Add its base (CPU that no bundle causes) to the verdict of each hot broker whose base alone is above the mean."""
     draft, params, ids = context.draft, context.params, context.snapshot.brokers.rows
     if params.compat != "none":
         return
@@ -296,7 +296,7 @@ def _explain_bases(context: Context, decision: Decision) -> None:
 
 
 def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
-    """Add the first namespace whose maximum number of bundles prevents the split that the verdict recommends."""
+    """Add to the verdict, which recommends a split, the first namespace that already has its maximum of bundles."""
     full = next((item for item in splits.refusals if item.code is Code.NAMESPACE_MAXIMUM), None)
     if full is None:
         return verdict
@@ -317,7 +317,7 @@ def _final_moves(context: Context, decision: Decision, hold: Hold | None, before
         relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried(), before=before
     )
     if over_budget or waiting:
-        # A broker may take a bundle only because it gave one before. Without the dropped moves this is checked again.
+        # A broker may have headroom only because of a move that is dropped now, so check the other moves again.
         admitted, unlawful = lawful(draft, eligible, admitted)
         dropped += unlawful
         refusals += [*waiting, *over_budget, *unlawful]

@@ -1,7 +1,7 @@
-"""One decision for each group of brokers between which policies allow moves, and one plan from all of them.
+"""Run the strategy once for each group of brokers that may exchange bundles by policy, and merge the decisions.
 
-A strategy runs once per group, on a draft that is narrowed to the group, with the group's own mean, thresholds, pairs
-and targets. The groups share the budgets. A group with a higher load comes first.
+Each run uses only the brokers of its group, so the group has its own mean, thresholds and targets. The groups share the
+budgets. The group with the most loaded broker comes first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REST = frozenset({Code.BALANCED, Code.POLICY_FORBIDS})
 
 
 def decide_groups(context: Context, limits: AllowedTargets | None, decide: Callable[[Context], Decision]) -> Decision:
-    """Return one decision from those of all groups. Pulsar's own classes (`compat`) have no groups."""
+    """Return one decision, merged from the decisions of all groups. Pulsar's own classes (`compat`) have no groups."""
     if limits is None or context.params.compat != "none":
         return decide(context)
     groups = limits.exchanging(context.snapshot.bundles)
@@ -52,7 +52,7 @@ def decide_groups(context: Context, limits: AllowedTargets | None, decide: Calla
 
 
 def _alone(context: Context, row: int, mean: float) -> Decision:
-    """Return the decision for a group of one broker. Above the mean of all brokers, its bundles have refusals."""
+    """Return the decision for a group of one broker; its bundles get refusals if it is above the cluster's mean."""
     broker, score = context.snapshot.brokers.ids[row], float(context.draft.score_before[row])
     text = f"{score:.1%}; isolation policies let this broker exchange bundles with no other broker"
     verdict = Verdict(Code.POLICY_FORBIDS, text, broker)
@@ -96,7 +96,7 @@ def _merged(context: Context, decisions: Sequence[tuple[Decision, GroupVerdict, 
 
 
 def _importance(verdict: Verdict, moves: int) -> tuple[bool, bool, bool, float]:
-    """Return a sort key: groups that act come last, before them those that will act, then those that cannot."""
+    """Return a key by which the most important group sorts last: it moves bundles, will move them, or cannot."""
     share = verdict.cost / verdict.price if verdict.price > 0 else 0.0
     return moves > 0, verdict.code is Code.HIT_COUNT, verdict.code not in _REST, share
 

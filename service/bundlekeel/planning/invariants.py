@@ -22,14 +22,14 @@ from bundlekeel.model.plan import Move, Refusal, Traffic4
 from bundlekeel.planning.draft import Draft, four
 from bundlekeel.planning.guard.eligibility import Eligibility
 
-# Scores can differ by this much, because sums have another order and percentages have 32 bits.
+# Two computations of a score can differ by this much: sums in another order, and percentages of 32 bits.
 SLACK = 1e-5
 NOTHING: Sequence[float] = (0.0,) * len(RESOURCES)
 NO_TRAFFIC: Traffic4 = (0.0, 0.0, 0.0, 0.0)
 
 
 class _Books:
-    """Usage of brokers while moves are checked one at a time, and the limits of the check."""
+    """Usage of the brokers after the moves that were checked so far, and the highest allowed scores."""
 
     def __init__(self, draft: Draft) -> None:
         self.rows = draft.snapshot.brokers.rows
@@ -55,8 +55,8 @@ class _Books:
 def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[tuple[Move, ...], list[Refusal]]:
     """Return the moves within the invariants, in their order, and a refusal for each other move.
 
-    Traffic and pressure of a bundle are set from the draft. If moves of the draft are missing, the scores of the others
-    are computed again. A second move of a bundle is dropped without a refusal.
+    Traffic and pressure of each move are set from the draft. If `moves` lacks moves of the draft, the scores of all
+    moves are computed again. A second move of a bundle is dropped without a refusal.
     """
     books, moved_groups = _Books(draft), set[int]()
     lawful_moves: dict[str, Move] = {}
@@ -69,7 +69,7 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
         pressure, traffic = _figures(draft, books.rows[move.source], row) if row >= 0 else ((), NO_TRAFFIC)
         code = Code.OWNER_CHANGED if row < 0 else _obstacle(draft, eligible, books, move, row, pressure)
         if code is None and group in moved_groups:
-            # Only the next snapshot shows the allowed targets of the others of its anti-affinity group.
+            # After one move of an anti-affinity group, only the next snapshot shows the targets allowed for the others.
             code = Code.ANTI_AFFINITY
         if code is not None:
             bound = row >= 0 and not eligible.mask[row]
@@ -147,8 +147,9 @@ def accounted(
 ) -> list[Refusal]:
     """Return refusals such that every bundle of every donor has exactly one move or refusal.
 
-    The corrected strategies return such refusals. For others, a refusal from `dropped` replaces the strategy's own. A
-    donor's bundle without a refusal gets the code of its obstacle, or `Balanced` if it was not chosen.
+    A donor is a broker with a move or a refusal. Bundlekeel's own strategies return such refusals already. For other
+    strategies, a refusal from `dropped` replaces the strategy's own. A donor's bundle without a refusal gets the code
+    of its obstacle, or `Balanced` if it could move and was not chosen.
     """
     bundles, ids = draft.snapshot.bundles, draft.snapshot.brokers.ids
     bundle_refusals = [item for item in refusals if item.bundle]

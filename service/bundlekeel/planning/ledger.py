@@ -1,4 +1,4 @@
-"""The ledger: moves whose effect the brokers' reports do not show yet. It also contains the preallocated bundles.
+"""The ledger: moves whose effect the brokers' load reports do not show yet (in Pulsar: preallocated bundles).
 
 A move in the ledger reduces the load of its source and increases that of its target. It stays until **both** have
 reported later than the landing plus one statistics and one host-usage interval, or until a time-out. Traffic and host
@@ -29,7 +29,12 @@ from bundlekeel.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One move in the ledger. `landed_ms`: 0 while it is in transit. The two flags show which side has settled."""
+    """One move in the ledger.
+
+    `opened_ms`: start of the move. `landed_ms`: time since which the target owns the bundle; 0: in transit.
+    `pressure`: usage that the bundle causes, in the order of `RESOURCES`. `source_settled`, `target_settled`: whether
+    the reports of this broker show the move.
+    """
 
     bundle: str
     source: str
@@ -44,7 +49,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A broker's host usage (cpu, direct memory, bandwidth in, out) before its first open entry."""
+    """A broker's host usage (cpu, direct memory, bandwidth in, out) before the first of its moves in the ledger."""
 
     broker: str
     usage: tuple[float, ...]
@@ -53,7 +58,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The ledger, as an immutable value."""
+    """All moves that the reports do not show yet, and the host usage of their brokers before them; immutable."""
 
     entries: tuple[LedgerEntry, ...] = ()
     baselines: tuple[Baseline, ...] = ()
@@ -71,12 +76,12 @@ class Ledger:
         return frozenset(baseline.broker for baseline in self.baselines)
 
     def not_yet_reported_bundles(self, params: Parameters, now_ms: int) -> frozenset[str]:
-        """Return the bundles whose brokers had no time yet to report the landing."""
+        """Return the bundles that landed so recently that no report can show it."""
         until = now_ms - _silence_ms(params)
         return frozenset(entry.bundle for entry in self.entries if entry.landed_ms > until)
 
     def not_yet_reported(self, params: Parameters, now_ms: int) -> frozenset[str]:
-        """Return the unsettled brokers that had no time yet to report a change, so that only predictions exist."""
+        """Return the brokers with such recent moves that no report can show them: their load is only predicted."""
         until = now_ms - _silence_ms(params)
         sides = ((entry, broker) for entry in self.entries for broker in (entry.source, entry.target))
         return frozenset(
@@ -111,7 +116,7 @@ def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_
 
 
 def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
-    """Record that `broker` has owned the bundle since `at_ms`; it may be another broker than the target."""
+    """Record that `broker` has owned the bundle since `at_ms`, even if another broker was the planned target."""
     entries = tuple(
         replace(entry, target=broker, landed_ms=at_ms, target_settled=False)
         if entry.bundle == bundle and not entry.landed_ms
@@ -122,7 +127,7 @@ def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
 
 
 def parted(ledger: Ledger, bundle: str) -> Ledger:
-    """Record the split of a bundle: its children carry its traffic now, but its pressure counts until it settles."""
+    """Record the split of a moved bundle: its traffic now belongs to its children, its pressure counts as before."""
     entries = tuple(
         replace(entry, traffic=(0.0, 0.0, 0.0, 0.0)) if entry.bundle == bundle and entry.landed_ms else entry
         for entry in ledger.entries
@@ -137,11 +142,11 @@ def dropped(ledger: Ledger, bundle: str) -> Ledger:
 
 
 def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> Ledger:
-    """Close the entries that the reports show, broker by broker.
+    """Return the ledger without the moves that the reports of both brokers show.
 
-    A broker settles if its report is later than its *last* landing by one statistics and one host-usage interval. It
-    also settles if that landing is older than the time-out, or if it has left or restarted, which makes its entries
-    invalid.
+    A broker settles if its report is later than its *last* landing by one statistics and one host-usage interval. A
+    broker also settles if its last landing is older than the time-out, or if the broker has left or restarted, which
+    makes its entries invalid.
     """
     if not ledger.entries:
         return Ledger()
@@ -153,7 +158,7 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
     for entry in ledger.entries:
         source = entry.source_settled or entry.source in settled or entry.source not in alive
         target = entry.target_settled or entry.target in settled or entry.target not in alive
-        # A move that never landed, or one of whose brokers has no usable report, is dropped after the time-out.
+        # A move that never landed, or whose source or target has no usable report, is dropped after the time-out.
         blind = not {entry.source, entry.target} <= set(snapshot.brokers.ids)
         overdue = (not entry.landed_ms or blind) and max(entry.opened_ms, entry.landed_ms) <= given_up_ms
         if not (source and target) and not overdue:
@@ -182,7 +187,7 @@ def _baseline(snapshot: Snapshot, row: int, now_ms: int) -> Baseline:
 
 
 def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> bool:
-    """Return whether the broker's report can be used as it is: it contains all its moves, or never will."""
+    """Return whether the broker's report needs no correction: it shows all moves of the broker, or never will."""
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
         return False
@@ -192,7 +197,7 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
         return False
     last = _last_landing(baseline.broker, ledger)
     reported = int(snapshot.brokers.last_update[row])
-    # A measurement that started after a landing shows it.
+    # A measurement that started after the landing shows the move.
     wait_ms = snapshot.interval_ms(row) or _wait_ms(params)
     return reported >= last + wait_ms or now_ms >= last + timeout_ms(params)
 
@@ -213,15 +218,15 @@ def _wait_ms(params: Parameters) -> int:
 
 
 def _silence_ms(params: Parameters) -> int:
-    """Return the time, in ms, after which a broker has reported any larger change; it checks twice within the slack."""
+    """Return the time, in ms, after which a broker has reported any larger change, even if it missed one check."""
     return _wait_ms(params) + int(2000 * params.report_min_interval_seconds)
 
 
 def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters) -> Baseline:
-    """Shift the baseline of a broker without a new report, such that the prediction is near enough to its last report.
+    """Shift the baseline such that the prediction is within `report_change_percent` of the broker's last report.
 
-    A report since the last landing can show any part of the moves. So a broker that gained load uses at least the
-    reported usage, and a broker that lost load uses at most that.
+    The broker would have reported a larger change. A report since the last landing can show any part of the moves. So a
+    broker that gained load uses at least the reported usage, and a broker that lost load uses at most the reported one.
     """
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
@@ -264,7 +269,7 @@ def _open_side(entry: LedgerEntry, broker: str) -> bool:
 
 
 def _tidy(ledger: Ledger) -> Ledger:
-    """Drop the baselines of brokers without an open side."""
+    """Drop the baselines of brokers that have no unsettled move."""
     concerned = {entry.source for entry in ledger.entries if not entry.source_settled} | {
         entry.target for entry in ledger.entries if not entry.target_settled
     }
@@ -275,7 +280,7 @@ def _tidy(ledger: Ledger) -> Ledger:
 
 
 def preallocated(ledger: Ledger, brokers: Collection[str], now_ms: int) -> dict[str, list[tuple[str, float]]]:
-    """Return, by target broker, the bundles in transit or not yet in its report, with their age in seconds."""
+    """Return, by target broker, the bundles that its report does not show yet, and seconds since each move started."""
     by_broker: dict[str, list[tuple[str, float]]] = {broker: [] for broker in brokers}
     for entry in ledger.entries:
         if entry.target in by_broker and not entry.target_settled:

@@ -1,10 +1,10 @@
-"""Moves that an operator requests for single bundles, on the same draft and guard as any plan. Pure.
+"""Plan the moves that an operator requests for single bundles. Pure.
 
-An operator may move an idle bundle and, with `override_cool_down`, one that moved recently, also back to its old
+An operator may move an idle bundle and, with `override_cool_down`, a bundle that moved recently, also back to its old
 broker. Pins, exclusions, policies, moves in transit and frozen intents apply as in every plan. Brokers that are
 cordoned, overloaded or full receive nothing. Nothing moves while too few brokers report or too many changed at the same
-time, nor beyond the budget of an hour. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and
-windows do not apply. To unload many bundles, the budgets of a cycle and the adaptive rate do.
+time, nor beyond the hourly budget. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and
+windows do not apply. If an operator unloads many bundles, the budgets of a cycle and the adaptive rate apply, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bundlekeel.planning.relocation import by_person
 from bundlekeel.planning.situation import Situation
 
 RULE = "by hand"
-# Obstacles that may disappear in a later cycle. A request for many bundles waits for that.
+# Obstacles that can disappear in a later cycle. A request for many bundles waits until they do.
 PASSING: Final = (
     CYCLE_BUDGETS
     | GENTLE
@@ -39,7 +39,7 @@ PASSING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCandidate:
-    """One broker as a target: its scores as ratios, without and with the bundle, or the code of the obstacle."""
+    """A possible target broker: its scores (ratios) without and with the bundle, or the code of the obstacle."""
 
     broker: str
     score_before: float
@@ -63,8 +63,8 @@ class ManualPlan:
 class Unloads:
     """Result of a request to unload many bundles.
 
-    `moves`: for this and later cycles, largest first. `admitted`: those within the budgets of this cycle. `waiting`:
-    reasons why others wait, with or without a move. `refused`: bundles that stay.
+    `moves`: moves for this and later cycles, largest first. `admitted`: those within the budgets of this cycle.
+    `waiting`: why the other bundles wait for a later cycle. `refused`: why bundles do not move at all.
     """
 
     moves: tuple[Move, ...]
@@ -78,8 +78,8 @@ def manual_move(
 ) -> ManualPlan:
     """Plan the move of this bundle from its owner to `target`, or to the broker with most headroom if that is empty.
 
-    The snapshot must contain the bundle at its owner (planning/owned.py). `override_cool_down`: allow it
-    although it moved recently, also back to the broker it came from.
+    The snapshot must contain the bundle at its owner (planning/owned.py). `override_cool_down`: allow the move although
+    the bundle moved recently, also back to the broker it came from.
     """
     manual = _ManualDraft(situation, override=override_cool_down)
     result = manual.plan(bundle, source, target)
@@ -87,10 +87,9 @@ def manual_move(
 
 
 def unload_all(situation: Situation, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
-    """Plan to move each of these bundles (bundle -> owner) to the broker that has most headroom then.
+    """Plan to move each of these bundles (bundle -> owner) to the broker that has most headroom at its turn.
 
-    Each is moved like in `manual_move`, and within the budgets of a cycle and the adaptive rate, which do not limit
-    that one.
+    The rules of `manual_move` apply, and in addition the budgets of a cycle and the adaptive rate.
     """
     manual, bundles = _ManualDraft(situation, override=override_cool_down), situation.snapshot.bundles
     traffic = {bundles.names[row]: float(bundles.short[row].sum()) for row in bundles.rows_named(sources)}
@@ -119,12 +118,12 @@ def unload_all(situation: Situation, sources: Mapping[str, str], *, override_coo
 
 
 def _passes(refusal: Refusal) -> bool:
-    """Return whether the obstacle may disappear in a later cycle. A budget of 0 never does."""
+    """Return whether the obstacle can disappear in a later cycle. A budget of 0 never allows a move."""
     return refusal.code in PASSING and (refusal.limit != 0 or refusal.code is Code.ADAPTIVE_RATE)
 
 
 class _ManualDraft:
-    """Adds bundles to one draft, one after the other, by the rules for requests of operators."""
+    """Plans requested moves one at a time, by the rules for operators; each uses the load after the moves before."""
 
     def __init__(self, situation: Situation, *, override: bool) -> None:
         snapshot = situation.snapshot
@@ -142,7 +141,7 @@ class _ManualDraft:
         self._stopped = _stopped(situation)
 
     def plan(self, bundle: str, source: str, target: str = "") -> ManualPlan:
-        """Add the move of this bundle to the draft, and return it or the refusal."""
+        """Plan the move of this bundle to `target` ("": the best broker); return the move or the refusal."""
         index, draft = self.draft.snapshot.brokers.rows, self.draft
         row = next(iter(self._situation.snapshot.bundles.rows_named({bundle})), -1)
         if source not in index or row < 0:
@@ -188,7 +187,7 @@ class _ManualDraft:
         return None, ""
 
     def _candidates(self, row: int, source: int, left: int) -> list[TargetCandidate]:
-        """Return the score or obstacle of every other broker, in id order. `left`: row without return, or -1."""
+        """Return the score or obstacle of all other brokers, in id order. `left`: broker (row) left recently, or -1."""
         draft = self.draft
         ids, bundles = self._situation.snapshot.brokers.ids, self._situation.snapshot.bundles
         others = np.array([target for target in range(len(ids)) if target != source], dtype=np.int64)

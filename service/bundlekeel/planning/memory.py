@@ -23,7 +23,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """A difference of a broker from the others beyond the tolerated one (planning/calm.py).
+    """A period in which a broker's load differs from the others by more than tolerated (planning/calm.py).
 
     `side`: `hot` or `cold`. `since_ms`: its start, Unix ms. `seconds`: measured time in excess, minus the reduction by
     tolerated time. `longest`: the largest value of `seconds`. `tolerated`: seconds since the last reading in excess.
@@ -46,7 +46,7 @@ class Excess:
 
     @property
     def owed(self) -> float:
-        """Return the cost of the excess, at most at the present rate for the whole time."""
+        """Return the cost of the excess so far, but at most the present rate times its duration."""
         return min(self.cost, self.rate * self.seconds)
 
 
@@ -64,7 +64,7 @@ class Swing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCourse:
-    """Memory of the decision rule for one broker.
+    """Load history of one broker, as the decision rule (planning/calm.py) needs it.
 
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
     change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
@@ -112,10 +112,9 @@ class CompatMemory:
 class StrategyMemory:
     """Everything the strategies remember between two cycles.
 
-    `courses`: by broker, what the decision rule remembers (planning/calm.py). `active`: brokers whose balancing
-    has begun and is not finished. `urgent`: a reading in the next seconds may decide. `split_hits`: by bundle, readings
-    above a split limit. `turn`: broker row at which `round_robin` continues. `costs`: learned CPU
-    costs of traffic.
+    `courses`: load history by broker (planning/calm.py). `active`: brokers whose balancing has started and is not
+    finished. `urgent`: whether an early reading, within seconds, can lead to moves. `split_hits`: by bundle, readings
+    above a split limit. `turn`: broker row at which `round_robin` continues. `costs`: learned CPU costs of traffic.
     """
 
     courses: Mapping[str, BrokerCourse] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from bundlekeel.model.snapshot import BundleTable, Snapshot, freeze, grouped
 
 
 def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snapshot:
-    """Return the snapshot with every bundle of `owned` (broker -> bundles) at its broker.
+    """Return the snapshot with every bundle assigned to the broker that owns it by `owned` (broker -> bundles).
 
     Unreported bundles are added without traffic. Bundles that an older report lists elsewhere change their owner.
     Brokers that are not in the snapshot are ignored. Returns the same object if nothing changes.
@@ -44,7 +44,7 @@ def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snap
 
 
 def _with_idle(bundles: BundleTable, added: Mapping[str, int], brokers: int) -> BundleTable:
-    """Return the table with these idle bundles (name -> owner row), grouped by owner again."""
+    """Return the table with the idle bundles `added` (name -> owner row), grouped by owner."""
     namespaces = dict.fromkeys((*bundles.namespaces, *map(namespace_of, added)))
     number = {name: row for row, name in enumerate(namespaces)}
     columns: dict[str, Any] = {

@@ -1,12 +1,12 @@
-"""Drains and warm-ups requested by operators, planned before the shedder decides. Pure.
+"""Plan the drains and warm-ups that operators requested, before the balancing strategy (shedder) decides. Pure.
 
-Their moves are in the ledger when the shedder decides. So it uses the future state, does not move those bundles and has
-its own budget. The plan contains the moves of both.
+Their moves are added to the ledger (moves that reports do not show yet) before the shedder decides. So the shedder uses
+the load after these moves, does not move the same bundles and has its own budget. The plan contains all moves.
 
 Drain: Pulsar has no cordon, and its placement prefers an empty broker. So a drain is a loop: every cycle moves the
-bundles that are there, idle ones too. Heartbeat, SLA and `pulsar/system` bundles, pins, exclusions, policies, moves in
-transit and frozen intents apply as in every move. Idle, cool-down and unsettled moves do not; a drain has its own
-budget.
+bundles that are at the broker, idle ones too. Heartbeat, SLA and `pulsar/system` bundles stay. Pins, exclusions,
+policies, moves in transit and frozen intents apply as in every move. Idle and recently moved bundles are moved, too; a
+drain has its own budget.
 
 Warm-up: a new or restarted broker has empty caches and is slow if it gets its whole share immediately. So its bundles
 come from the most loaded brokers, at most `warm_max_moves_per_cycle` per cycle, until the broker has `warm_until_share`
@@ -38,9 +38,9 @@ DRAIN = "drain"
 WARM = "warm"
 RULES = (DRAIN, WARM)
 REPAIR = "repair"
-# Moves of these rules have another purpose than balance, so balance is not judged by them.
+# Moves by these rules have another purpose than balance, so their effect on balance is not measured.
 NOT_FOR_BALANCE = (*RULES, REPAIR)
-# One of this many moves is the largest bundle left: it must not wait until the end, and not come first.
+# Every fourth move takes the largest remaining bundle, so that large bundles come neither first nor last.
 LARGEST_EVERY = 4
 
 
@@ -54,11 +54,11 @@ def drain(
     owned: Mapping[str, Collection[str]],
     budget: int,
 ) -> list[Refusal]:
-    """Add moves off `sources` to the draft. The refusals explain why each other bundle there stays for now.
+    """Plan moves away from the brokers `sources`; return a refusal for each bundle that stays for now.
 
     `movable`: mask of bundles (rows) that an operator may move; `eligible`: reasons for the others. `closed`: brokers
-    that receive nothing. `owned`: bundles of a source by its own list; without it, its report counts. `budget`: number
-    of moves.
+    that receive nothing. `owned`: bundles by broker, as the broker itself lists them; if a broker is missing, its load
+    report counts. `budget`: maximum number of moves.
     """
     ids, total = draft.snapshot.brokers.ids, budget
     rows = [row for row, broker in enumerate(ids) if broker in sources]
@@ -67,7 +67,7 @@ def drain(
     queues = []
     for source in rows:
         here = _there(draft, source, owned.get(ids[source]))
-        # System bundles belong to the broker: they do not count as remaining.
+        # System bundles never move, so they are not bundles that still have to leave.
         bound = here[~movable[here] & ~draft.snapshot.bundles.system[here]]
         refusals += [eligible.refusal(draft.snapshot, row) for row in bound.tolist()]
         queues.append([(source, row) for row in in_order(draft, here[movable[here]])])
@@ -88,7 +88,7 @@ def drain(
 
 
 def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
-    """Return the rows of bundles still at the broker: by its own list, else its report without moves in the ledger."""
+    """Return the bundles (rows) still at the broker: `listed`, or if None, the reported ones that are not moving."""
     span = draft.snapshot.bundles.rows_of(source)
     rows = np.arange(span.start, span.stop)
     if listed is None:
@@ -112,7 +112,7 @@ def in_order(draft: Draft, rows: Ints) -> list[int]:
 
 
 def _in_turn(queues: Iterable[list[tuple[int, int]]]) -> Iterable[tuple[int, int]]:
-    """Take one item of each queue in turn, so that several drains share the budget."""
+    """Yield one bundle of each queue in turn, so that several drains share the budget."""
     return (item for item in chain.from_iterable(zip_longest(*queues)) if item is not None)
 
 
@@ -144,9 +144,10 @@ def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[in
 def warm(
     draft: Draft, eligible: Bools, *, targets: Collection[str], closed: Collection[str], budget: int, waiting: bool
 ) -> dict[str, bool]:
-    """Add moves to these brokers to the draft. Return, by broker, whether it is warm or no further move helps.
+    """Plan moves to the warming brokers `targets`; return, by broker, whether its warm-up is complete.
 
-    Whether a move helps is unknown while bundles wait until their moves are visible (`waiting`).
+    A warm-up is complete if the broker is warm or no further move helps. While reports do not show all moves
+    (`waiting`), only a warm broker is complete. `budget`: maximum number of moves per broker.
     """
     ids = draft.snapshot.brokers.ids
     open_to = np.array([broker not in closed for broker in ids], dtype=bool)
@@ -207,7 +208,7 @@ class Relocation:
         return tuple(move for move in self.moves if move.rule == REPAIR)
 
     def followed_by(self, later: Relocation) -> Relocation:
-        """Return both together; `later` was planned with these moves in the ledger."""
+        """Return these and the `later` moves together; `later` was planned with these moves in the ledger."""
         bundles = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
         return replace(
             self,
@@ -262,7 +263,7 @@ def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
 
 
 def relocate(situation: Situation) -> Relocation:
-    """Plan the moves of every drain and warm-up that fit now; none while too few brokers report."""
+    """Plan the moves of all drains and warm-ups that are possible now; no moves while too few brokers report."""
     snapshot, params, guard = situation.snapshot, situation.params, situation.guard
     if not guard.draining and not guard.warming:
         return Relocation()
@@ -318,7 +319,8 @@ def _warmed(
 def by_person(situation: Situation) -> tuple[Bools, Eligibility]:
     """Return the bundles (rows) that an operator may move, and the reasons for the others.
 
-    Idle, cool-down and unsettled bundles may move: those rules protect clients, and an operator has decided.
+    Idle bundles and bundles that moved recently may move, too: the rules against that protect clients, and an operator
+    has decided.
     """
     blunt = replace(situation.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
     limits = limits_of(situation.snapshot, situation.policies, situation.ledger)

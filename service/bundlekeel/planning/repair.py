@@ -55,8 +55,10 @@ def repair(situation: Situation, hold: Hold | None) -> Relocation:
 
 
 def find_misplaced(snapshot: Snapshot, isolation: AppliedIsolation) -> Ints:
-    """Return the bundles (rows) on brokers that their isolation policy does not allow now. System bundles, and those
-    whose policy cannot be read or matches no broker, are not among them."""
+    """Return the bundles (rows) on brokers that their isolation policy does not allow now.
+
+    System bundles, and bundles whose policy cannot be read or matches no broker, are ignored.
+    """
     bundles = snapshot.bundles
     readable = isolation.readable & ~isolation.unmatched
     governed = (isolation.policy >= 0) & np.append(readable, [False, False])[isolation.policy]
@@ -68,7 +70,7 @@ def find_misplaced(snapshot: Snapshot, isolation: AppliedIsolation) -> Ints:
 def _take(
     draft: Draft, isolation: AppliedIsolation, eligible: Eligibility, rows: Ints, hold: Hold | None
 ) -> list[Refusal]:
-    """Add the moves of these bundles to the draft; the refusals are those of the others."""
+    """Plan moves of these bundles; return a refusal for each of them that stays."""
     snapshot, limit = draft.snapshot, draft.params.repair_max_moves_per_cycle
     movable = eligible.mask.copy()
     movable[np.array(eligible.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True

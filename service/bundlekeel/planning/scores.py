@@ -11,9 +11,9 @@ from bundlekeel.model.snapshot import percent_usage
 
 
 def weights_of(params: Parameters, mode: str = "modular") -> Floats:
-    """Weights in the order of `RESOURCES`; resources that only overrides define count fully.
+    """Return the weights in the order of `RESOURCES`; 1 for resources without a weight setting.
 
-    An extensible broker's score comes weighted already (model/extensible.py).
+    With the extensible load manager, all are 1, because its brokers report a weighted score (model/extensible.py).
     """
     if mode == "extensible":
         return np.ones(len(RESOURCES))
@@ -31,7 +31,7 @@ ScoredColumn = tuple[int, NDArray[np.float32], np.float64]
 
 
 def scored_columns(limit: Floats, weights: Floats) -> list[ScoredColumn]:
-    """Return the columns that can affect a score, with one limit per broker and the weight."""
+    """Return the resources that can affect a score: column, limit of each broker, weight."""
     # Usage without a positive limit counts as 0 %, which a division by infinity gives.
     limit32 = np.where(limit > 0, limit, np.inf).astype(np.float32)
     return [

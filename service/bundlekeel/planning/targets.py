@@ -1,4 +1,4 @@
-"""The coldest targets of a draft: most moves need only these brokers, not all, to choose the same target."""
+"""Select the least loaded target brokers, so that the target of most moves can be chosen without all other brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bundlekeel.model.snapshot import Bools
 from bundlekeel.planning.scores import ScoredColumn
 
 COUNT: Final = 64
-# The coldest brokers are computed again after this many moves.
+# The least loaded brokers are selected again after this many moves.
 MOVES: Final = 16
 # Margin for scores, which are rounded to 32 bits several times.
 _ROUNDING: Final = 1 - 4e-6
@@ -21,11 +21,11 @@ _ROUNDING: Final = 1 - 4e-6
 
 @dataclass(slots=True)
 class Coldest:
-    """The coldest legal targets.
+    """The least loaded brokers that may take bundles, and lower bounds for the scores of all other brokers.
 
-    `rows`: in broker order. `among`: mask of the coldest brokers over all. `others`: by scored column, the lowest score
-    of other brokers whose score is that of the column. `largest`: largest weighted limit by scored column. `until`:
-    number of moves up to which the result is valid.
+    `rows`: the selected brokers, ascending. `among`: mask of the selected brokers. `others`: by scored resource, the
+    lowest score of the other brokers for which this resource is the most used. `largest`: by scored resource, the
+    largest limit divided by the weight. `until`: number of moves up to which the selection is used.
     """
 
     rows: Ints
@@ -36,7 +36,7 @@ class Coldest:
 
     @classmethod
     def select(cls, score: Floats, legal: Bools, parts: Floats, columns: Sequence[ScoredColumn], moves: int) -> Coldest:
-        """Compute the coldest targets. `parts`: scores by each column alone (rows) of every broker."""
+        """Select the least loaded targets. `parts`: score of each broker (column) by one resource (row) alone."""
         order = np.argpartition(np.where(legal, score, np.inf), min(COUNT, len(score) - 1))
         among = np.zeros(len(score), dtype=bool)
         among[order[:COUNT]] = True

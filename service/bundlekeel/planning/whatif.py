@@ -30,10 +30,10 @@ _LEAST_CYCLES: Final = 5
 
 
 def finish(inputs: PlanInput, first: PlanResult, *, interval_seconds: float, eta: Callable[[int], float]) -> Finish:
-    """Return the result of this plan and the plans after it, each executed as predicted and reported before the next.
+    """Predict the state after this plan and all plans that follow it, until nothing moves any more.
 
-    `interval_seconds`: seconds between two cycles. `eta`: duration of a number of moves, in seconds. Splits do not
-    count.
+    Each plan is executed as predicted, and reported before the next one. Splits are ignored. `interval_seconds`:
+    seconds between two cycles. `eta`: returns the duration of a number of moves, in seconds.
     """
     result, moves, cycles, seconds = first, 0, 0, 0.0
     most = max(_LEAST_CYCLES, min(_MOST_CYCLES, _MOST_BUNDLES // max(1, len(inputs.snapshot.bundles))))
@@ -54,7 +54,7 @@ def _goes_on(result: Plan) -> bool:
 
 
 def _hour_ends(result: Plan) -> int:
-    """Return the time (ms) from which the hour's budget allows the next move; 0: it refuses none."""
+    """Return the time (ms) from which the hourly budget allows the next move; 0: it prevents no move."""
     return max((item.frees_ms for item in result.refusals if item.code is Code.BUDGET_PER_HOUR), default=0)
 
 
@@ -101,7 +101,7 @@ def _after(inputs: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
 
 
 def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
-    """Multiply all traffic and all usage by `factor`."""
+    """Return the snapshot with all traffic and usage multiplied by `factor`."""
     brokers, bundles = snapshot.brokers, snapshot.bundles
     return replace(
         snapshot,
@@ -116,12 +116,13 @@ def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
 def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, costs: CpuCosts) -> Snapshot:
     """Return the snapshot after every move of the ledger has landed and is reported.
 
-    Bundles that move to a broker without a usable report stay at the broker that reports them. A ledger corrects only
-    the original reports: with other brokers, its bundles would have no broker, or two.
+    This is needed before brokers are added or removed. The ledger corrects only the original reports: with other
+    brokers, its bundles would count for no broker, or for two. Bundles that move to a broker without a usable report
+    stay at the broker that reports them.
     """
     index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
     reported = {snapshot.bundles.names[row] for row in snapshot.bundles.rows_named(ledger.bundles())}
-    # A bundle without traffic that no broker reports has been split, or is idle.
+    # Skip bundles without traffic that no broker reports: they have been split, or are idle.
     entries = {
         entry.bundle: entry
         for entry in ledger.entries
@@ -188,7 +189,7 @@ def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0
     for matrix in (brokers.usage, brokers.traffic, brokers.topics):
         matrix[added] = 0
     brokers.usage[added, CPU] = idle_cpu
-    # With the present as start time, no costs are learned from the assumed usage.
+    # Costs are not learned from a broker that has just started, so the assumed usage does not count there.
     brokers.start_timestamp[added] = snapshot.wall_ms
     place = np.argsort(order)
     return replace(

@@ -1,7 +1,7 @@
 """Limits that cannot be true, because the broker uses more than they allow.
 
-A cpuset without a quota, or a network card that reports 10 Mbit/s, leads to such a limit. A score by it is meaningless,
-and more brokers would not help.
+A cpuset without a quota, or a network card that reports 10 Mbit/s, leads to such a limit. A score computed with it is
+meaningless, and more brokers would not help.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.strategies.common import Decision
 from bundlekeel.planning.strategies.refusals import FULL
 
-# By resource: its name, the unit of its limit, the size of that in the report's unit, and the setting of `capacity`.
+# By resource: its name, the unit of its limit, that unit in units of load reports, and the key in setting `capacity`.
 _WORDS: Final = {
     "cpu": ("CPU", "cores", 100.0, "cores"),
     "direct_memory": ("direct memory", "MiB", 1.0, "direct_memory_mb"),

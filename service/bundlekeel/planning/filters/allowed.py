@@ -1,9 +1,9 @@
-"""Allowed targets of moves: a mask of namespaces by brokers for the planner, from the pipeline's policy steps.
+"""Allowed targets of moves: the brokers that policies allow for each namespace.
 
-It is stricter than the pipeline, so that a move does not undo the work of a placement. A namespace of an anti-affinity
-group may move only to brokers with the fewest *other* namespaces of its group (Pulsar's
-`shouldAntiAffinityNamespaceUnload` allows one more). No namespace may move to a broker that does not serve persistent
-topics. Policies that cannot be read forbid moves.
+The rules are stricter than those for bundles without an owner (filters/assign.py), so that a move does not undo a
+placement. A namespace of an anti-affinity group may move only to brokers with the fewest *other* namespaces of its
+group (Pulsar's `shouldAntiAffinityNamespaceUnload` allows one more). No namespace may move to a broker that does not
+serve persistent topics. Policies that cannot be read forbid moves.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:
 
 
 def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:
-    """Narrow, in place, the rows of grouped namespaces to the brokers with the fewest others of their group."""
+    """Narrow, in place, the brokers of grouped namespaces to those with the fewest other namespaces of the group."""
     for number in range(int(group.max(initial=-1)) + 1):
         members = np.flatnonzero(group == number)
         together = lives[members].sum(axis=0)

@@ -1,8 +1,8 @@
 """`assign()`: the broker to which the assignment pipeline would assign a bundle without an owner, step by step. Pure.
 
 The pipeline is that of the brokers' load manager: `ModularLoadManagerImpl.selectBroker`, or the `BrokerFilter`s of
-`ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible one has another order, does not distribute namespaces
-evenly, and never adds brokers again: without a remaining broker there is no owner.
+`ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible load manager uses another order, does not distribute
+namespaces evenly, and never adds dropped brokers again: if no broker is left, the bundle gets no owner.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class AssignmentStep:
 class Assignment:
     """Result of the pipeline for one bundle.
 
-    `chosen`: the preallocated broker, else the placement's choice; "": brokers place in turn and several are possible,
-    or none is, for the reason `code`. `candidates`: brokers among which the placement chooses. `one_of`: brokers that
-    Pulsar may choose, including `chosen`, if it draws at random or the next turn is unknown; empty: only one is
-    possible.
+    `preallocated`: the broker to which the bundle already moves. `chosen`: that broker, else the placement's choice;
+    "": several brokers are possible, because brokers place in turn, or none is, for the reason `code`. `candidates`:
+    brokers among which the placement chooses. `one_of`: brokers that Pulsar may choose, including `chosen`, if Pulsar
+    draws at random or the next turn is unknown; empty: only one is possible.
     """
 
     bundle: str

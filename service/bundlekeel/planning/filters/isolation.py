@@ -25,7 +25,7 @@ from bundlekeel.model.snapshot import Bools, Snapshot
 from bundlekeel.planning.filters.javaregex import java_pattern, prefix_of
 from bundlekeel.planning.ledger import Ledger
 
-# Instead of a policy's number. FREE: no policy matches. UNKNOWN: a policy that may match cannot be read.
+# Used instead of a policy's number. FREE: no policy matches. UNKNOWN: a policy that may match cannot be read.
 FREE: Final = -1
 UNKNOWN: Final = -2
 
@@ -38,7 +38,7 @@ def host_of(broker_id: str) -> str:
 def matches(patterns: Iterable[str], text: str) -> bool | None:
     """Return whether one of these Java expressions fully matches.
 
-    Returns None if no readable one matches, but one that cannot be read may.
+    Returns None if no readable expression matches, but an expression that cannot be read may match.
     """
     unsure = False
     for pattern in patterns:
@@ -212,7 +212,7 @@ class GroupCandidates:
 
 
 def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> GroupCandidates:
-    """Return the candidates in domains with the fewest namespaces of the group, and of these the best brokers."""
+    """Return the candidates in domains with the fewest namespaces of the group, and of these the least used brokers."""
     if not candidates.any():
         return GroupCandidates(candidates, candidates)
     narrowed = candidates

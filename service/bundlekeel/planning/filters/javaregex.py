@@ -76,7 +76,7 @@ class _Untranslatable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JavaPattern:
-    """A compiled expression. `prefix`: common beginning of all matches, because RE2 takes ten times as long."""
+    """A compiled expression. `prefix`: common beginning of all matches, checked first: RE2 is ten times slower."""
 
     prefix: str
     fullmatch: Callable[[str], bool]
@@ -160,7 +160,7 @@ class _Translation:
             self.at += named.end()
             return f"(?P<{named[1]}>"
         flags = _FLAGS.match(rest)
-        # With this flag, RE2 ignores the case of all letters, and Java that of ASCII letters.
+        # With this flag, RE2 ignores the case of all letters, and Java only the case of ASCII letters.
         if flags is None or ("i" in flags[1] and not self.text.isascii()):
             raise _Untranslatable
         self.at += flags.end()

@@ -33,7 +33,7 @@ class Subject:
         return self._cache[key]
 
     def through(self, part: Part, places: int) -> int:
-        """Return the places at which a match can end that starts at any of these."""
+        """Return the places (bits) at which a match of the part can end if it starts at any of `places` (bits)."""
         result = 0
         for at in _bits(places):
             result |= self.ends(part, at)
@@ -137,7 +137,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """Look-ahead or look-behind (`behind`): the part must match there, or must not (`negative`)."""
+    """Look-ahead, or look-behind (`behind`): the part must match after (before) the place, or must not (`negative`)."""
 
     part: Part
     behind: bool

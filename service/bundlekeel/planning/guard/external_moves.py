@@ -58,9 +58,9 @@ class ExternalMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalMoves:
-    """Reverted moves that a new leader needs.
+    """Bundlekeel's moves that were undone, stored for the next leader.
 
-    `undone`: bundles of reverted moves, with the time (ms). `rest_until_ms`: nothing moves before this time.
+    `undone`: bundles of these moves, with the time (ms). `rest_until_ms`: nothing moves before this time.
     """
 
     undone: tuple[tuple[str, int], ...] = ()
@@ -69,7 +69,7 @@ class ExternalMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenOwners:
-    """Owner of each bundle, with the time (ms) of the last sight, and start time (ms) of each broker."""
+    """Last owner of each bundle and when a report last showed it (ms); start time (ms) of each broker."""
 
     owners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
@@ -120,7 +120,7 @@ def apart_from(changes: Collection[ExternalMove], draining: Collection[str]) -> 
 
 
 def noted(book: ExternalMoves, changes: Collection[ExternalMove], now_ms: int) -> ExternalMoves:
-    """Return the book with these moves added. Enough undone moves within `UNDONE_MS` start a rest."""
+    """Return `book` with these moves added. Enough undone moves within `UNDONE_MS` stop all moves for `REST_MS`."""
     fresh = tuple((change.bundle, change.at_ms) for change in changes if change.undone)
     undone = tuple(item for item in (*book.undone, *fresh) if now_ms - item[1] < UNDONE_MS)
     if fresh and _rounds(undone) >= UNDONE_LIMIT:

@@ -22,7 +22,10 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Allow only relief of overload or, with `everything`, no move at all. `until_ms`: end of the hold; 0: unknown."""
+    """A reason to move bundles only off overloaded brokers, or with `everything` not at all, until `until_ms`.
+
+    `until_ms` 0: the end is unknown.
+    """
 
     code: Code
     sentence: str

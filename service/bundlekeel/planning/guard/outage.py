@@ -1,4 +1,4 @@
-"""Outages of the metadata store, and how long nothing may move after them. Pure: sights in, state out.
+"""Detect outages of the metadata store, and how long nothing may move after an outage. Pure.
 
 There is an outage if the store does not respond for as long as Bundlekeel's session lasts. There is also one if the
 number of registered brokers falls to less than half within `SHRINK_SECONDS`: many sessions ended together. Afterwards
@@ -35,7 +35,7 @@ class StoreSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """An outage that has not settled.
+    """An outage after which nothing may move yet.
 
     `expected`: brokers that were registered before. `back`: time (boot seconds) at which the store responded again;
     None while it does not respond.
@@ -91,7 +91,11 @@ class SettleRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleWait:
-    """The wait after an outage: missing brokers, and the remaining seconds, at least."""
+    """Reason and remaining time of the wait after an outage, in which nothing moves.
+
+    `away`: the store does not respond. `missing`: brokers that have not returned. `seconds`: least remaining time.
+    `quiet`: seconds since the registry last changed.
+    """
 
     why: str
     away: bool
@@ -101,7 +105,7 @@ class SettleWait:
 
 
 def begin(boot: float) -> OutageMemory:
-    """Return the state before the first check. It contains no outage, so that a fail-over does not wait."""
+    """Return the state before the first check. It contains no outage, so that a new leader does not wait."""
     return OutageMemory(checked=boot, calm_since=boot, changed=boot)
 
 
@@ -129,7 +133,7 @@ def noticed(state: OutageMemory, brokers: frozenset[Registration], boot: float, 
 
 
 def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> OutageMemory:
-    """Add brokers that another sidecar saw in the registry: fewer than half of them is an outage."""
+    """Add brokers that another sidecar saw registered. If fewer than half of them are registered, it is an outage."""
     ids = frozenset(brokers)
     if not ids:
         return state
@@ -139,7 +143,7 @@ def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> Outage
 
 
 def join(state: OutageMemory, outage: Outage) -> OutageMemory:
-    """Add an outage that another sidecar saw, or its expected brokers if there is an own outage."""
+    """Add an outage that another sidecar saw; if this sidecar has one already, add only the expected brokers."""
     if state.outage is None:
         return replace(state, outage=outage)
     return replace(state, outage=replace(state.outage, expected=state.outage.expected | outage.expected))
@@ -151,7 +155,7 @@ def leave(state: OutageMemory, boot: float) -> OutageMemory:
 
 
 def waiting(state: OutageMemory, settle: SettleRules) -> SettleWait | None:
-    """Return the conditions for the next move; None if there are none."""
+    """Return what the next move has to wait for after an outage; None if nothing."""
     outage = state.outage
     if outage is None:
         return None

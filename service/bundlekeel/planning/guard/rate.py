@@ -21,7 +21,7 @@ CONNECTIONS_SLACK: Final = 5.0
 NEWEST: Final = 0.2
 INCREASE: Final = 1.0
 LOWEST: Final = 1.0
-# Rates between counter readings further apart than this do not show the present.
+# No rate is computed from two counter readings that are further apart than this.
 STALE_MS: Final = 600_000
 
 

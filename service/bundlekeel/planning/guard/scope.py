@@ -22,7 +22,7 @@ from bundlekeel.planning.guard.state import GuardState
 
 TENANT, NAMESPACE, BUNDLE, BROKER = "t", "n", "b", "r"
 KINDS = {TENANT: "tenant", NAMESPACE: "namespace", BUNDLE: "bundle", BROKER: "broker"}
-# Kinds of a pause's scope, and the beginning of the matching patterns.
+# Kinds of scope that a pause can have, and the kind with which the equivalent pattern begins.
 PAUSE_SCOPES = {KINDS[kind]: kind for kind in (TENANT, NAMESPACE, BROKER)}
 _GLOB = re.compile(r"[*?\[]")
 
@@ -36,7 +36,7 @@ _CLASS = re.compile(r"\[[!^]?[-=:.\w]+\]", re.ASCII)
 def check_pattern(pattern: str) -> str:
     """Return the pattern without whitespace around its parts, with a bundle in Pulsar's spelling.
 
-    Raises ConfigError if it is not a pattern.
+    Raises ConfigError if the string is not a pattern.
     """
     kind, colon, text = (part.strip() for part in pattern.partition(":"))
     text = as_pulsar_writes(text) if kind == BUNDLE else text

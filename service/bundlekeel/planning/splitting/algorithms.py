@@ -1,6 +1,7 @@
 """Pulsar's split algorithms on plain numbers: where a broker would cut a bundle.
 
-Each function returns the boundaries, or an empty tuple if Pulsar finds none (its REST API returns 204 in both cases).
+Each function returns the new boundaries, or an empty tuple if Pulsar finds none. Its REST API does not show the
+difference: it returns 204 with and without a split.
 They copy Pulsar's integer arithmetic exactly: `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`,
 `FlowOrQpsEquallyDivide...`. `SpecifiedPositions...` needs no function, because the caller chooses the positions. A
 broker rejects boundaries that are not strictly inside the bundle. `topic_count_equally_divide` can return such a
@@ -31,8 +32,8 @@ class SplitAlgorithm(StrEnum):
 class SplitOptions:
     """An operator's choices for a split.
 
-    `algorithm`: None: split at the positions `at`, or, without positions, where the load divides evenly. `unload`: the
-    next cycles move the children to other brokers.
+    `algorithm`: Pulsar's algorithm; None: split at the hash positions `at`, or if `at` is empty, where the load divides
+    evenly. `unload`: whether the next cycles move the children (the new, smaller bundles) to other brokers.
     """
 
     algorithm: SplitAlgorithm | None = None
@@ -69,7 +70,7 @@ def topic_count_equally_divide(topic_hashes: Sequence[int]) -> tuple[int, ...]:
 def flow_or_qps_equally_divide(
     topics: Sequence[TopicFlow], *, max_msg_rate: float, max_bandwidth_mb: float, difference_percent: float = 10.0
 ) -> tuple[int, ...]:
-    """Return a cut, in hash order, before each topic that would bring a piece above either maximum (Pulsar 3.0).
+    """Return ascending boundaries: one before each topic that would raise its piece above a maximum (Pulsar 3.0).
 
     Returns () unless two topics have traffic and the bundle reaches a maximum plus `difference_percent`. Topics with
     the same hash count with the traffic of the last one, but once for each topic, as in Pulsar. `max_bandwidth_mb` is
@@ -79,7 +80,7 @@ def flow_or_qps_equally_divide(
     by_hash = {topic.hash: topic for topic in moving}
     max_throughput = max_bandwidth_mb * _MIB
     over = 1 + difference_percent / 100.0
-    # Sums in the order of `topics`, as Java adds them: another order can change the last bits.
+    # Add the rates in the order of `topics`, as Java does: another order can change the last bits.
     rate, throughput = 0.0, 0.0
     for topic in moving:
         rate += topic.msg_rate

@@ -1,7 +1,8 @@
-"""Averages and reports for the children of a split: the parent's values, divided by the traffic of their topics.
+"""Divide the averages and reports of a split bundle among its children, by the traffic of their topics.
 
-Pulsar drops the parent's averages, and its children start from a default of 50 msg/s. For a thousand samples their load
-is unknown, and nothing moves (PIP-192 describes this). With inherited averages they can move in the next cycle.
+After a split, Pulsar drops the parent's averages, and each child starts from a default of 50 msg/s. The real load is
+unknown for a thousand samples, so nothing moves (PIP-192 describes this). With averages inherited from the parent, the
+children can move in the next cycle.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SplitChildren:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentSplit:
-    """A finished split and its time (Unix ms), needed because reports list the parent for some time."""
+    """A finished split and its time (Unix ms). Load reports list the parent for some time after it."""
 
     split: SplitChildren
     at_ms: int
@@ -124,7 +125,7 @@ def _with_next_children(report: BrokerReport, splits: Mapping[str, SplitChildren
         split = splits[name]
         new_names.extend(split.children)
         traffic.extend(report.bundle_traffic[row] * np.array(share) for share in split.shares)
-        # Clients follow their topics. A child has at least one topic, otherwise there would be no such child.
+        # Producers and consumers are divided like topics. A reported child has at least one topic.
         counts.extend(
             [
                 max(1, round(value * part)) if column == TOPICS else round(value * part)
@@ -141,7 +142,7 @@ def _with_next_children(report: BrokerReport, splits: Mapping[str, SplitChildren
 
 
 def holds(boundaries: Sequence[int], bundle: str) -> bool:
-    """Return whether a namespace with these boundaries has this bundle, undivided."""
+    """Return whether `bundle` is exactly one bundle of a namespace with these hash boundaries."""
     name = parse_bundle(bundle)
     return (
         name.lower in boundaries

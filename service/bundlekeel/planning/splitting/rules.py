@@ -1,10 +1,11 @@
-"""Selection of the bundles to split, by Pulsar's four limits and by `hot`: a bundle that no placement can balance.
+"""Choose the bundles to split: above one of Pulsar's four limits, or `hot` (no placement of the bundle is balanced).
 
 The limits are from `BundleSplitterTask` and `DefaultNamespaceBundleSplitStrategyImpl`; a value must be above its limit.
-Pulsar's modular load manager compares long-term averages, which need hundreds of samples to react, and has neither a
-hit count nor a budget. The extensible one compares current values, counts hits and has a budget. With `compat`, the
-rules of the brokers' load manager apply, without Bundlekeel's own rules (`hot`, the override of hits, quiet hours).
-Without it, short-term averages are compared, and hits are counted in new reports.
+A hit is a reading above a limit, and several consecutive hits lead to a split. Pulsar's modular load manager compares
+long-term averages, which need hundreds of samples to react, and has neither a hit count nor a budget. The extensible
+load manager compares current values, counts hits and has a budget. With `compat`, the rules of the brokers' load
+manager apply, without Bundlekeel's own rules (`hot`, fewer hits far above a limit, quiet hours). Without `compat`,
+short-term averages are compared, and only new reports count as hits.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class _Candidate:
 def choose_splits(inputs: Situation, draft: Draft, ledger: Ledger) -> SplitChoice:
     """Choose the bundles to split, those furthest above a limit first, as far as the budgets allow.
 
-    `ledger`: the ledger of the draft, which contains the moves that this plan has chosen before.
+    `ledger`: moves that reports do not show yet, including those that this plan has already chosen.
     """
     if not inputs.params.split_enabled:
         return SplitChoice()
@@ -150,7 +151,7 @@ def largest_bundle(bundles: BundleTable, namespace: str) -> tuple[str, str] | No
 
 
 def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
-    """Return whether the time (UTC) is in one of the windows `from-to` (hours, may pass midnight), or there is none."""
+    """Return whether the time (UTC) is in one of the windows `from-to` (hours, may pass midnight); True without any."""
     hour = wall_ms // 3_600_000 % 24
     for window in windows:
         start, _, end = window.partition("-")
@@ -179,7 +180,7 @@ def _names(inputs: Situation, row: int) -> tuple[str, str]:
 
 
 def _candidates(inputs: Situation, draft: Draft) -> list[_Candidate]:
-    """Return all bundles above a limit, except system bundles. The rule is the first exceeded one in Pulsar's order."""
+    """Return all bundles above a limit, except system bundles, with the first exceeded limit in Pulsar's order."""
     candidates = _above_limits(inputs)
     if inputs.brokers_split:
         # The brokers split bundles above the four limits themselves, but they do not have the rule `hot`.
@@ -214,21 +215,21 @@ def _hot(inputs: Situation, draft: Draft) -> dict[int, _Candidate]:
     Their `value` is the lowest score that the bundle alone would give to any broker, as a multiple of the mean score.
     """
     limit = inputs.params.split_hot_share
-    # The load of a closed broker will leave it, or stays because an operator wants that. Neither is a reason to split.
+    # The load of a closed broker either leaves soon, or an operator wants it to stay. Neither is a reason to split.
     mean, counted = draft.mean(), draft.counted()
     above = counted & (draft.score > mean * (1 + HOT_MARGIN))
     if limit <= 0 or not above.any():
         return {}
     bundles = inputs.snapshot.bundles
-    # A bundle's share of its broker's score is at most its largest share of any traffic. So the rest is computed for
-    # few bundles.
+    # A bundle's share of its broker's score is at most its largest share of any traffic. So the exact score has to be
+    # computed for few bundles only.
     here = np.flatnonzero(above[bundles.owner] & ~bundles.system)
     owner, share = bundles.owner[here], np.zeros(len(here))
     for column in bundles.short[here].T:
         total = np.bincount(owner, weights=column, minlength=len(above))[owner]
         np.maximum(share, np.divide(column, total, out=np.zeros(len(here)), where=column > 0), out=share)
     rows = here[share * draft.score[owner] > limit * mean]
-    # One broker of each set of limits is enough: a bundle alone gives the same score to all of them.
+    # Check one broker of each size: a bundle alone gives the same score to all brokers with the same limits.
     limits, rows_open = draft.limit.tolist(), np.flatnonzero(counted).tolist()
     kinds = np.array(list({tuple(limits[row]): row for row in rows_open}.values()))
     coldest, candidates = float(draft.score[counted].min()), {}
@@ -240,7 +241,7 @@ def _hot(inputs: Situation, draft: Draft) -> dict[int, _Candidate]:
 
 
 def _least_burden(draft: Draft, row: int, brokers: Ints) -> float:
-    """Return the lowest score that this bundle alone gives to any of these brokers, of those with a usable limit."""
+    """Return the lowest score of a broker with only this bundle; brokers without usable limits are ignored, 0: all."""
     owner = int(draft.snapshot.bundles.owner[row])
     pressure = draft.pressure(owner)[row - int(draft.snapshot.bundles.starts[owner])]
     alone = draft.scores(np.broadcast_to(pressure, (len(brokers), len(pressure))), brokers)
@@ -248,7 +249,7 @@ def _least_burden(draft: Draft, row: int, brokers: Ints) -> float:
 
 
 def _placement_helps(inputs: Situation, draft: Draft, row: int, mean: float, coldest: float) -> bool:
-    """Return whether a move of any bundle of this bundle's broker to a broker with score `coldest` would help both."""
+    """Return whether moving some bundle of the same broker to a broker with score `coldest` would lower the peak."""
     bundles = inputs.snapshot.bundles
     owner = int(bundles.owner[row])
     rows = bundles.rows_of(owner)
@@ -273,8 +274,8 @@ def _counted(inputs: Situation, row: int) -> Hits:
         return Hits(side="split", low=1, reported=reported, at_ms=now)
     if inputs.snapshot.interval_ms(owner) and now - last.at_ms < MEASURED_HIT_MS:
         return last
-    # A broker that does not report for one interval has an unchanged load, as in `avg`. Otherwise four hits could take
-    # an hour.
+    # If a broker does not report for one interval, its load is unchanged, which counts as a reading (the strategy `avg`
+    # does the same). Otherwise four hits could take an hour.
     interval = max(inputs.params.statistics_interval_seconds, inputs.params.host_usage_interval_seconds)
     if reported <= last.reported and now - last.at_ms < int(1000 * interval):
         return last
@@ -320,8 +321,8 @@ def _refused(
     if inputs.brokers_split and candidate.rule != HOT:
         return Code.BROKERS_SPLIT_THEMSELVES, candidate.rule
     far_above = not _native(inputs) and candidate.excess > params.split_override_factor
-    # Far above a limit, two hits are enough. A shedder may need no more, and if it moved the bundle before the split,
-    # the bundle would overload the next broker.
+    # Far above a limit, two hits are enough. The strategy may also act after two, and a bundle that moves before it is
+    # split would overload its next broker.
     enough = min(1, params.split_hit_count) if far_above else params.split_hit_count
     if not _at_first_sight(inputs) and hits <= enough:
         return Code.SPLIT_HIT_COUNT, f"{hits} of {enough + 1}"
@@ -331,7 +332,7 @@ def _refused(
 
 
 def _divisible(bundle: str) -> bool:
-    """Return whether the range is wider than one hash, as `canSplitBundle`; False for an invalid bundle name."""
+    """Return whether the range is wider than one hash (Pulsar's `canSplitBundle`); False for an invalid bundle name."""
     try:
         name = parse_bundle(bundle)
     except ValueError:

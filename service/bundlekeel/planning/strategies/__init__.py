@@ -1,6 +1,6 @@
-"""Shedders: one module per strategy. A shedder adds moves to a draft, and returns the reasons.
+"""Shedders: one module per balancing strategy. A shedder adds moves to a draft, and returns the reasons.
 
-These are corrected forms. The package `compat` adds exact copies of Pulsar's own classes.
+They correct errors of Pulsar's classes. The package `compat` adds exact copies of these classes.
 """
 
 from __future__ import annotations

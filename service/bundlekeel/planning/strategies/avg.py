@@ -1,4 +1,4 @@
-"""`avg`: pairs the most with the least loaded broker and moves bundles directly to the partner (PIP-364, AvgShedder).
+"""`avg`: moves bundles directly from the most loaded broker to the least loaded one (PIP-364, AvgShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md lists each difference):
 * the decision rule (planning/calm.py) replaces hit counts, high threshold and waiting for several reports;
@@ -35,12 +35,12 @@ from bundlekeel.planning.strategies.refusals import TriedTarget, refuse_unfit, s
 from bundlekeel.planning.strategies.swap import Swap, make_room, swap
 from bundlekeel.planning.strategies.timing import UNSETTLED, Timing, excess_of, settling, timing, tolerance
 
-# If no bundle fits on the coldest broker, this number of next colder brokers is tried: they may be larger.
+# If no bundle fits on the least loaded broker, this number of next ones is tried: they may be larger.
 TARGETS_TRIED = 4
 
 
 def shed(context: Context) -> Decision:
-    """Move bundles until the cluster is even, once the imbalance has cost the price of the moves."""
+    """Move bundles until the cluster is balanced, once the imbalance has cost as much as the moves do."""
     low = tolerance(context.params, context.mean, context.base)
     times = timing(context, excess_of(context))
     active = times.ripe | _unfinished(context, low)
@@ -75,7 +75,7 @@ def _broker_verdicts(context: Context, times: Timing, low: float, active: frozen
         elif row in times.waiting:
             verdict = times.waiting[row]
         elif abs(score - mean) >= low:
-            # It cannot be balanced with the others: it accepts no bundle and has none to give.
+            # This broker cannot be balanced with the others: it accepts no bundle and has no bundle to give.
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
             verdict = Verdict(code, f"{score:.1%} {against}; no partner differs enough", broker)
         verdicts.append(verdict)
@@ -113,7 +113,7 @@ def _acting_verdict(context: Context, active: frozenset[int], low: float, refusa
 
 
 def _move(context: Context, active: frozenset[int], low: float) -> list[Refusal]:
-    """Add moves to the draft until the predicted difference is closed or no donor can give any more."""
+    """Plan moves until the predicted difference is closed or no broker can give more; return the refusals."""
     draft, mean = context.draft, context.mean
     involved, can_give = np.zeros(len(draft.score), dtype=bool), draft.members.copy()
     involved[list(active)] = True
@@ -166,7 +166,7 @@ def _enough(context: Context, cold: int, hot: int, low: float) -> float:
 
 
 def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int] | None:
-    """Return the pair (cold, hot) with the largest difference, with one broker involved and a hot one that can give."""
+    """Return the brokers (cold, hot) that differ most: one is in `involved`, and the hot one is in `can_give`."""
     score, legal = draft.score, draft.legal_targets()
     best: tuple[int, int] | None = None
     widest, giving = -np.inf, np.where(can_give, score, -np.inf)
@@ -198,7 +198,7 @@ def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Re
 
 
 def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:
-    """Move the best fitting bundle from `hot` to `cold` or a next colder broker; return refusals if none fits."""
+    """Move the best fitting bundle from `hot` to `cold`, or to the next least loaded broker; else return refusals."""
     draft, params = context.draft, context.params
     if len(rows) == 0:
         return []
@@ -223,7 +223,7 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
 
 
 def _swap(context: Context, cold: int, hot: int, donors: dict[int, Candidates], low: float) -> bool:
-    """Try to exchange a bundle of `hot` that is too big to move alone; on success the taker becomes a donor."""
+    """Try to swap a bundle of `hot` that is too big to move alone; on success, add the other broker to `donors`."""
     draft, rows = context.draft, donors[hot].left(context.draft)
     takers = [row for row in _targets(draft, cold, hot, rows) if draft.score[hot] - draft.score[row] >= low - EPSILON]
     swaps = [Swap(giver=hot, taker=taker, rule="avg swap", threshold=low) for taker in takers]
@@ -238,7 +238,7 @@ def _swap(context: Context, cold: int, hot: int, donors: dict[int, Candidates], 
 
 
 def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
-    """Yield `first`, then the coldest other brokers that may take any of these bundles."""
+    """Yield `first`, then the least loaded other brokers that may take at least one of these bundles."""
     yield first
     legal = draft.legal_targets()
     if draft.allowed is not None:

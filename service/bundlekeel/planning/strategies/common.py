@@ -1,4 +1,4 @@
-"""Input and output of all shedders, and their common selections."""
+"""Input and output of all shedders (balancing strategies), and the choices that several of them make."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ IMMOVABLE = frozenset(
 class Context:
     """Input of a shedder.
 
-    `unsettled`: brokers whose reports do not show all moves, or their CPU use, yet. `courses`, `seconds`: results of
-    `calm.follow_levels` for the decision rule. `doubt`: part of each broker's difference that may be noise, shape (n,).
-    `planned`: number of moves that earlier groups have planned.
+    `draft`: predicted load, to which the shedder adds its moves. `unsettled`: brokers whose reports do not show all
+    moves, or their CPU use, yet. `courses`, `seconds`: results of `calm.follow_levels` for the decision rule. `doubt`:
+    part of each broker's difference from the others that may be noise, shape (n,). `planned`: number of moves that
+    earlier groups of brokers have planned.
     """
 
     snapshot: Snapshot
@@ -54,12 +55,12 @@ class Context:
     _base: float | None = None
 
     def full(self) -> bool:
-        """Return whether the plan has enough moves: ten cycles' budget, at most `HORIZON`."""
+        """Return whether the plan has enough moves for one snapshot: the budget of ten cycles, at most `HORIZON`."""
         return len(self.draft.moves) >= min(10 * max(self.params.max_moves_per_cycle, 10), HORIZON)
 
     @property
     def moves(self) -> list[Move]:
-        """Moves of this plan between members."""
+        """Moves that are planned for this group of brokers."""
         return self.draft.moves[self.planned :]
 
     @property
@@ -77,7 +78,7 @@ class Context:
 
     @property
     def base(self) -> float:
-        """Score that all members keep without any bundle, as estimated before this plan's moves."""
+        """Lowest score that a member would keep without any bundle, as estimated before this plan's moves."""
         if self._base is None:
             self._base = float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
         return self._base
@@ -122,22 +123,22 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Movable bundles (rows) of one donor: those worth moving, and dust, whose load is negligible."""
+    """Movable bundles of one source broker: `rows` are worth a move, the load of `dust` is negligible."""
 
     rows: Ints
     dust: Ints
 
     def left(self, draft: Draft) -> Ints:
-        """Return the rows worth moving that this draft has not moved."""
+        """Return the bundles worth a move that the plan does not move yet."""
         return self.rows[~draft.moved[self.rows]]
 
 
 def candidates(context: Context, source: int) -> Candidates:
-    """Split the movable bundles of a broker into those worth a reconnect and dust.
+    """Divide the movable bundles of a broker into bundles worth a move and negligible ones (dust).
 
-    A bundle is worth a move if it causes `min_unload_share` of the mean score, or half of the mean over these bundles:
-    of hundreds of equal bundles, each is small. If all of them together cause less than `min_unload_share` of the mean
-    score, none is worth a move, because something else causes the broker's load.
+    A bundle is worth a move if it causes `min_unload_share` of the mean score. Half of the mean of the broker's movable
+    bundles is also enough, because each of hundreds of equal bundles is small. If all of them together cause less than
+    `min_unload_share` of the mean score, none is worth a move: something else causes the broker's load.
     """
     draft = context.draft
     rows = draft.movable(source, context.eligible.mask)
@@ -151,7 +152,7 @@ def candidates(context: Context, source: int) -> Candidates:
 
 
 def traffic_of(draft: Draft, source: int, relief: float) -> tuple[float, float]:
-    """Return the msg/s and bytes/s that leave a broker with `relief` of its score."""
+    """Return the msg/s and bytes/s that leave a broker if its score decreases by `relief`."""
     score, traffic = float(draft.score[source]), draft.traffic[source].tolist()
     share = min(1.0, max(0.0, relief) / score) if score > 0 else 1.0
     return share * (traffic[RATE_IN] + traffic[RATE_OUT]), share * (traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT])
@@ -186,7 +187,7 @@ def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: st
 
 
 def refuse_rest(context: Context, source: int, donor: Candidates, code: Code, detail: str = "") -> list[Refusal]:
-    """Return a refusal for each bundle of a donor that does not move: its own obstacle, dust, or else `code`."""
+    """Return a refusal for each bundle that stays at `source`, with the code of its own obstacle or else `code`."""
     return [
         *context.eligible.refusals(context.snapshot, source),
         *refuse_all(context, source, donor.dust, Code.BELOW_MINIMUM),

@@ -1,8 +1,8 @@
 """`overload`: a broker at or above the overload threshold sheds until it is below it (OverloadShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md):
-* bundles move only to brokers that stay below the threshold; if all are overloaded nothing circulates (PIP-364), and
-  the verdict contains the reason;
+* bundles move only to brokers that stay below the threshold; if all brokers are overloaded, bundles do not circulate
+  (PIP-364), and the verdict contains the reason;
 * the amount to move is a difference of scores, compared with the score that a bundle causes, not with the broker's
   throughput;
 * Pulsar takes the largest bundle of any size; here a bundle must fit.
@@ -21,7 +21,7 @@ from bundlekeel.planning.strategies.common import EPSILON, Context, Decision, ca
 from bundlekeel.planning.strategies.refusals import stuck
 from bundlekeel.planning.strategies.shed_then_place import Rule, shed_broker
 
-# Pulsar's target is this far below the threshold, so that a small increase does not start it again.
+# A broker sheds until it is this far below the threshold, as in Pulsar, so that it does not soon start again.
 MARGIN = 0.05
 
 

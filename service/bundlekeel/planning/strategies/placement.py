@@ -43,7 +43,7 @@ def round_robin(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
     """Sort in id order, from the broker after the last target (`RoundRobinBrokerSelector`).
 
     The position is among all brokers: Pulsar's counter modulo the candidates skips brokers when their number changes.
-    `Memory.turn` stores the position for the next cycle.
+    `StrategyMemory.turn` stores the position for the next cycle.
     """
     return _from(candidates, int(np.searchsorted(candidates, draft.turn)))
 

@@ -1,4 +1,4 @@
-"""Refusals of a source broker's bundles, bundle by bundle, and the verdict when nothing moves."""
+"""Explain why each bundle of a source broker stays, and give the verdict of a cycle without moves."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TriedTarget:
 def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
     """Return a refusal for each of these bundles after all attempts failed.
 
-    The first target that policies allow determines the code; if they allow no tried target, all others are checked.
-    TargetOverloaded means that only the overload threshold prevents the move. The bundle is small enough for the
-    difference, or the target's headroom is smaller than the difference, so that a split would not help.
+    The first target that policies allow determines the code; if policies allow no tried target, all other brokers are
+    checked. TargetOverloaded means that only the overload threshold prevents the move: the bundle is small enough for
+    the difference, or a split would not help, because the target's headroom is smaller than the difference.
     """
     draft = context.draft
     before, ceiling = float(draft.score[source]), context.params.overloaded_threshold_percent / 100
@@ -52,9 +52,10 @@ def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[T
 
 
 def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
-    """Return refusals of bundles that policies allow on no tried target, by the codes of the other brokers.
+    """Return refusals of bundles that policies allow on no tried target; the other brokers determine the codes.
 
-    Without policies, the guard forbids the targets (see `returning`), or their ids are like the broker's own id.
+    If there are no policies, the guard forbids the targets (see `returning`), or their broker ids are too similar to
+    the source's (`find_alike`).
     """
     draft = context.draft
     if draft.allowed is None or not len(rows):
@@ -78,7 +79,7 @@ def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
 
 
 def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
-    """Return the cycle's verdict if `who` should shed but nothing moves."""
+    """Return the verdict of a cycle in which brokers should give bundles but nothing moves. `who`: these brokers."""
     limit = context.params.overloaded_threshold_percent
     every = {item.code: item for item in refusals}
     codes = set(every) - IMMOVABLE

@@ -1,7 +1,8 @@
-"""Shedding with a target from the placement (`threshold`, `overload`): first the bundle is chosen, then its target.
+"""Move bundles for `threshold` and `overload`: first choose the bundle, then let the placement choose its target.
 
-The placement chooses among the brokers that can take the bundle. With it they must stay below the overload threshold,
-below the source's present score, and at or below the shedder's own line. Otherwise the target would shed it again.
+The placement chooses among the brokers that can take the bundle. With the bundle, such a broker must stay below the
+overload threshold, below the source's present score, and at or below the score from which the shedder acts. Otherwise
+the target would shed the bundle again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A bundle (row) of a source (row): the relief by its move, the needed relief, and the shedder's line, in score."""
+    """A bundle (row) of a source (row): relief by its move, needed relief, and score from which the shedder acts."""
 
     row: int
     source: int
@@ -139,7 +140,7 @@ def _in_order(relief: Floats, need: float) -> Iterator[int]:
 
 
 def _unfit(context: Context, source: int, rows: Ints, need: float) -> list[Refusal]:
-    """Return refusals of bundles that do not fit, for the four least loaded targets."""
+    """Return refusals of bundles that fit on none of the four least loaded targets."""
     draft, targets = context.draft, legal_targets(context.draft, source, rows)
     if len(targets) == 0:
         return refuse_all(context, source, rows, Code.NO_LEGAL_TARGET)

@@ -1,8 +1,8 @@
 """Swaps: a bundle that is too big for the difference leaves a broker, and smaller ones return (PIP-192).
 
-The big bundle moves first. With it, the taker must stay below the overload threshold and below the giver's present
-score. So even if the other moves fail, the maximum does not increase. If the bundle fits nowhere, `make_room` first
-moves some of the taker's bundles to third brokers.
+The big bundle moves first, from the giver to the taker. With the bundle, the taker must stay below the overload
+threshold and below the giver's present score. So even if the other moves fail, the maximum does not increase. If the
+bundle fits nowhere, `make_room` first moves some of the taker's bundles to third brokers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bundlekeel.planning.draft import four
 from bundlekeel.planning.guard.budgets import admit
 from bundlekeel.planning.strategies.common import EPSILON, Candidates, Context, candidates
 
-# Number of too big bundles to try, the smallest ones first, and maximum number of bundles that return for one.
+# Number of too big bundles to try, the smallest ones first, and maximum number of bundles that return for one of them.
 SWAPS_TRIED = 8
 MOST_BACK = 4
 
@@ -48,7 +48,10 @@ _Step = tuple[int, int, int]
 
 
 def swap(context: Context, exchange: Swap, rows: Ints, want: float) -> Candidates | None:
-    """Try to swap one of these bundles (rows) of the giver; return the taker's candidates before the swap, or None."""
+    """Try to swap one of these bundles (rows) of the giver; return the taker's candidates before the swap, or None.
+
+    `want`: only bundles that would relieve the giver by more than this score are swapped.
+    """
     draft, offers = context.draft, candidates(context, exchange.taker)
     back = _ungrouped(context, offers.rows)
     if len(rows) == 0 or len(back) == 0 or not draft.legal_targets()[exchange.giver]:
@@ -130,7 +133,7 @@ def _pressure(context: Context, broker: int, rows: Ints) -> Floats:
 
 
 def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int]:
-    """Return the bundles that are too big to move alone but within the limits meanwhile, smallest first."""
+    """Return the bundles that are too big to move alone, but keep the taker within its limits; smallest first."""
     if len(rows) == 0:
         return []
     offer = context.draft.offer(rows, pair.giver, pair.taker)

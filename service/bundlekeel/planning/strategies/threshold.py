@@ -1,7 +1,7 @@
 """`threshold`: a broker whose score is well above the average sheds (ThresholdShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md):
-* the decision rule (planning/calm.py) replaces the smoothed score: a load step that has ended causes no shedding
+* the decision rule (planning/calm.py) replaces the smoothed score: a high load that has ended causes no moves
   (PIP-364's 90/10 case);
 * the amount to move is a difference of scores, compared with the score that a bundle causes, not with the broker's
   throughput;
@@ -31,13 +31,13 @@ from bundlekeel.planning.strategies.refusals import stuck
 from bundlekeel.planning.strategies.shed_then_place import Rule, shed_broker
 from bundlekeel.planning.strategies.timing import excess_where, timing
 
-# Pulsar's target is this far below the threshold, so that a small increase does not start it again.
+# A broker sheds until it is this far below the threshold, as in Pulsar, so that it does not soon start again.
 MARGIN = 0.05
 _MIB = 1024 * 1024
 
 
 def shed(context: Context) -> Decision:
-    """Move bundles off every broker above average + threshold, once the imbalance has cost the price of the moves."""
+    """Move bundles off every broker above average + threshold, once the imbalance has cost as much as the moves do."""
     ids, score = context.snapshot.brokers.ids, context.draft.score.copy()
     counted = counting(context)
     average = math.fsum(score[counted].tolist()) / int(counted.sum())

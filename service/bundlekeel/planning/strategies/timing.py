@@ -1,4 +1,4 @@
-"""The time at which a strategy may act: the decision rule (planning/calm.py) for the brokers of one plan.
+"""Decide when a strategy may act: apply the decision rule (planning/calm.py) to the brokers of one plan.
 
 Every strategy decides by its own condition which brokers should give or take bundles. The rule decides when: once the
 imbalance has cost the price of the moves. The unit of cost and price is the same for all strategies: one second in
@@ -32,7 +32,7 @@ UNSETTLED = "its reports do not show its load yet, because bundles moved or its 
 USUAL_SECONDS = 15.0
 # Even with a threshold of 0, differences that 32-bit percentages cannot show are tolerated.
 LEAST_TOLERANCE = 100 * EPSILON
-# A broker checks this often, in seconds, whether to report, so that its reports are later by this much.
+# A broker checks this often, in seconds, whether to report, so a report can be late by this much.
 REPORT_SECONDS = 1.0
 
 
@@ -40,8 +40,8 @@ REPORT_SECONDS = 1.0
 class Timing:
     """Result of the decision rule.
 
-    `ripe`: rows of the brokers that may act now. `waiting`: verdict of each other broker, by row. `urgent`: one of them
-    may act before the next reading at the usual interval.
+    `ripe`: rows of the brokers that may act now. `waiting`: verdict of each other broker with an excess, by row.
+    `urgent`: a waiting broker may act before the next reading at the usual interval.
     """
 
     courses: dict[str, BrokerCourse]
@@ -105,7 +105,7 @@ def tolerance(params: Parameters, mean: float, base: float = 0.0) -> float:
 def excess_of(context: Context, values: Floats | None = None) -> Floats:
     """Return by how many tolerances each broker differs too much, shape (n,); below 0: tolerated.
 
-    `values`: what the strategy compares, if not the scores; their mean counts as a score of 1.
+    `values`: values that the strategy compares instead of scores; their mean counts as a score of 1.
     """
     concerned = context.concerned()
     if values is None:
@@ -145,7 +145,7 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         if params.move_price == 0 or (overloaded and _is_certain(context, row)):
             ripe.add(row)
             continue
-        # The cost of the other side does not count after a move has changed the broker's side.
+        # If moves have brought the broker to the other side of the mean, the cost of the old side does not count.
         if course.excess is not None and course.excess.side != ("hot" if above[row] else "cold"):
             course = replace(course, excess=None)
         excess_so_far = course.excess or Excess(side="", since_ms=course.until_ms)
@@ -154,17 +154,17 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         hold = calm.held_seconds(course, params.swing_worth)
         rate, seconds = swinging[not above[row]]
         if not hold and rate > excess_so_far.mean_rate:
-            # It differs because another broker swings, so this time does not count for it.
+            # This broker differs because another one swings, so this time does not add to its cost.
             hold = seconds
             courses[ids[row]] = replace(course, excess=context.courses[ids[row]].excess)
         if not hold:
             if calm.is_confirmed(course) and excess_so_far.owed >= price:
                 ripe.add(row)
                 continue
-            # Its excess needs no second reading, because it gives or takes bundles in this plan anyway.
+            # A broker that joins the plan of another one needs no second reading.
             if excess_so_far.owed >= JOIN_SHARE * price:
                 join.add(row)
-        # If another broker's reading has shown the excess of this one, its own next reading starts the excess.
+        # Without `course.excess`, another broker's reading changed the mean; this broker's next reading can act on it.
         urgent |= overloaded or course.excess is None or calm.is_due_soon(course, price, USUAL_SECONDS)
         waiting[row] = _waiting(context, row, course, price=price, moves=moves, hold=hold)
     return Timing(courses=courses, ripe=frozenset(ripe | join) if ripe else frozenset(), urgent=urgent, waiting=waiting)
@@ -192,7 +192,7 @@ def _is_certain(context: Context, row: int) -> bool:
 
 
 def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
-    """Return the fewest largest bundles that bring this broker to the mean: its own, or those of the most loaded."""
+    """Return how many bundles, largest first, bring this broker to the mean (if cold, the most loaded broker's)."""
     draft = context.draft
     source = row if hot else int(np.where(draft.members, draft.score, -np.inf).argmax())
     return calm.fewest_moves(draft.scores(draft.pressure(source), source), abs(float(draft.score[row]) - context.mean))

@@ -3,13 +3,14 @@
 Extensible brokers report smoothed scores. Corrected against Pulsar's class (docs/reference/strategies.md lists each
 difference, tests/unit/planning/test_transfer.py shows it):
 * the decision rule (planning/calm.py) replaces the count of cycles and the smoothing of modular scores;
-* a broker with stale load data does not count and does not act. One that has just given or taken a bundle waits.
-  Neither stops the others. A broker without load data does not stop others while the snapshot is complete enough;
+* a broker with stale load data does not count and does not act. A broker that has just given or taken a bundle waits.
+  The other brokers continue. A broker without load data does not stop others while the snapshot is complete enough;
 * the deviation is computed around the mean (never NaN), and brokers without load end the search without an error;
 * if no bundle fits on the least loaded broker, the next ones are tried; each pair uses its brokers' predicted load,
   largest fitting bundle first; no move increases the maximum;
-* bundles that a swap returns count, are as free to move as any other, and no state in between is worse than before;
-* the last bundle that a broker owns stays, not the last one of a list with only the largest.
+* the bundles that a swap returns are counted, and must be free to move like any others. No state during a swap is worse
+  than before;
+* the only bundle of a broker stays. Pulsar keeps the last bundle of a list with only the largest ones.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from bundlekeel.planning.strategies.timing import UNSETTLED, excess_where, timin
 
 # If no bundle fits on the least loaded broker, this number of next ones is tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
-# Barred brokers with these codes do not count in mean and deviation either.
+# Brokers that may neither give nor take for these reasons do not count in mean and deviation either.
 _NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED, Code.WRONG_LIMIT)
 
 
@@ -49,7 +50,8 @@ class _View:
     """State of the brokers (rows) during a cycle.
 
     `score`: the draft's own array, which each move changes. `barred`: code of each broker that may neither give nor
-    take. `counts`: the broker counts in mean and deviation. `used`: it was a giver or taker in this cycle.
+    take. `free`: the broker may give or take. `counts`: the broker counts in mean and deviation. `used`: the broker was
+    a giver or taker in this cycle.
     """
 
     score: Floats
@@ -71,7 +73,7 @@ class _View:
         return self._figures
 
     def paired(self, giver: int, taker: int) -> None:
-        """Record that a giver gave to a taker: both have finished this cycle."""
+        """Record that a giver gave to a taker, which does not act again in this cycle."""
         self.used[taker] = True
         self.gave.add(giver)
         self.took.add(taker)
@@ -83,12 +85,12 @@ class _View:
         if len(rows) < 2:
             return None
         values = self.score[rows]
-        # Of equal brokers, the last one counts as the most loaded. Otherwise both would be the same broker.
+        # Of equal brokers, take the first as least and the last as most loaded, so that they are different brokers.
         return int(rows[np.argmin(values)]), int(rows[len(rows) - 1 - np.argmax(values[::-1])])
 
 
 def shed(context: Context) -> Decision:
-    """Move bundles from the most to the least loaded brokers, once the imbalance has cost the price of the moves."""
+    """Move bundles from the most to the least loaded brokers, once the imbalance has cost as much as the moves do."""
     view = _view(context, _find_barred(context))
     extremes, reason = view.extremes(), _reason(context, view)
     condition = np.zeros(len(view.score), dtype=bool)

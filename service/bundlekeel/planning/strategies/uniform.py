@@ -1,7 +1,7 @@
 """`uniform`: balances message rate or throughput between the extreme brokers (UniformLoadShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md):
-* minima are shares of the mean broker load, unless an operator sets absolute ones;
+* the smallest difference worth a move is a share of the mean broker load, unless an operator sets an absolute value;
 * idle bundles never move;
 * the target is the least loaded broker, chosen before the unload;
 * throughput is compared too if the message rates lead to no move.
@@ -49,7 +49,7 @@ THROUGHPUT = _Measure("throughput", (THROUGHPUT_IN, THROUGHPUT_OUT), "B/s")
 
 
 def shed(context: Context) -> Decision:
-    """Compare the extremes of both quantities; shed by rate if its difference is too large, else by throughput."""
+    """Move bundles if the brokers' message rates differ too much; if that moves nothing, compare their throughput."""
     ids, rate, size = context.snapshot.brokers.ids, *(item.values(context.draft.traffic) for item in (RATE, THROUGHPUT))
     brokers = [
         Verdict(code=Code.BALANCED, sentence=f"{rate[row]:.0f} msg/s, {size[row]:.0f} B/s", broker=ids[row])
@@ -65,7 +65,7 @@ def shed(context: Context) -> Decision:
     if times.waiting and not times.ripe:
         brokers = [times.waiting.get(row) or item for row, item in zip(context.rows, brokers, strict=True)]
         return Decision(verdict=times.verdict(context, times.waiting), memory=times.memory(context), brokers=brokers)
-    # By bundle and broker: a refusal by the second measure replaces that by the first one.
+    # By bundle and broker: a refusal by the second measure replaces the refusal by the first one.
     refusals: dict[tuple[str, str], Refusal] = {}
     for measure in exceeded:
         refusals.update({(item.bundle, item.broker): item for item in _even_out(context, measure, times.ripe)})
@@ -106,7 +106,7 @@ def _differ(context: Context, measure: _Measure, largest: float, values: Floats)
 
 
 def _even_out(context: Context, measure: _Measure, ripe: frozenset[int]) -> list[Refusal]:
-    """Move bundles to the smallest broker from the largest of these brokers that can give."""
+    """Move bundles from the most loaded broker in `ripe` that can give to the least loaded broker, by this measure."""
     values = measure.values(context.draft.traffic)
     refusals: list[Refusal] = []
     for source in [row for row in np.argsort(-values, kind="stable").tolist() if row in ripe]:
@@ -121,7 +121,7 @@ def _even_out(context: Context, measure: _Measure, ripe: frozenset[int]) -> list
 
 
 def _give(context: Context, measure: _Measure, values: Floats, source: int, donor: Candidates) -> list[Refusal]:
-    """Move bundles from `source` to the smallest broker until a share of their difference has moved."""
+    """Move bundles from `source` to the broker with the lowest value until a share of their difference has moved."""
     draft, params = context.draft, context.params
     targets = legal_targets(draft, source, donor.rows)
     if len(targets) == 0:
