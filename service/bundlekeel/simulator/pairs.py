@@ -26,8 +26,8 @@ ALL_PAIRS = (
     "avg+avg",
     "transfer",
 )
-# Shedders that Pulsar contains. `transfer` is part of the extensible load manager, which has only one placement. Other
-# shedders cannot be half of a pair.
+# Shedders that Pulsar contains. `transfer` is part of the extensible load manager, which has only one placement. A pair
+# with another strategy runs Bundlekeel's own cycle with that strategy ("corrected").
 NATIVE = ("threshold", "overload", "uniform", "avg", "transfer")
 
 
@@ -44,7 +44,7 @@ def native(strategy: str) -> Contender:
 
 
 def pair(text: str) -> Contender:
-    """Parse `shedder+placement`, or a shedder with its usual placement. Raises ConfigError if a name is unknown."""
+    """Parse `shedder+placement`; without placement, the usual one. Raises ConfigError if a name is unknown."""
     shedder, _, placement = text.partition("+")
     _check_name(shedder, STRATEGIES, "pair")
     placement = placement or USUAL[shedder]
