@@ -52,7 +52,7 @@ def choose(
     """Return the best candidate by the blocks `train` if the blocks `held_out` confirm it, else the present settings.
 
     Only the best candidate is compared on `held_out`: a choice among many would make these blocks part of the search.
-    On `held_out`, it must not be worse (`search.worse`) and must move less with high certainty.
+    On `held_out`, this candidate must not be worse (`search.worse`) and must move less with high certainty.
 
     Raises ValueError if `train` or `held_out` is empty.
     """

@@ -17,8 +17,8 @@ from bundlekeel.recalibration.history.record import CycleRecord
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
-# Larger files are not merged, because a file is in memory while its rows are copied. A minute of 1,000 brokers with 100
-# bundles each has 8 MB.
+# Larger files are neither accepted as the file of a segment nor merged, because a file is in memory while its rows are
+# copied. A minute of 1,000 brokers with 100 bundles each has 8 MB.
 MOST_FILE_BYTES: Final = 64 << 20
 
 

@@ -107,7 +107,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def records_of(tables: Iterable[pa.Table]) -> list[CycleRecord]:
-    """Convert tables from `tables_of`, or pieces of them, back to records. Raises HistoryError if they are malformed."""
+    """Convert tables from `tables_of`, or parts of them, back to records. Raises HistoryError if one is malformed."""
     try:
         whole = pa.concat_tables(list(tables))
         kinds = whole.column("kind").to_numpy()

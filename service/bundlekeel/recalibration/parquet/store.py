@@ -69,7 +69,7 @@ class ParquetStore:
         return sorted(file for file in named if file is not None and file.path in sizes)
 
     def _selected(self) -> pafs.FileSelector | list[str]:
-        """Return the paths to list. Local directories can contain cyclic links, so list only those of dates and hours."""
+        """Return the paths to list. A local directory can contain cyclic links, so only dates and hours are listed."""
         if self._fs.type_name != "local":
             return pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
         root = Path(self._root)

@@ -103,7 +103,7 @@ class Recorder:
     def take(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, report: Mapping[str, Any]
     ) -> None:
-        """Queue a cycle for recording. Returns immediately and never raises. `epoch` None: the cycle is not recorded."""
+        """Queue a cycle for recording. Returns immediately and never raises. `epoch` None: ignore the cycle."""
         if epoch is None:
             self._skipped = self._dropped = 0
         elif plan_input is None or result is None:
