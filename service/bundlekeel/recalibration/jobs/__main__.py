@@ -336,7 +336,7 @@ def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Opt
 
 
 def _settings(parsed: argparse.Namespace) -> LoadedSettings | None:
-    """Return the settings of --settings, or None. Secrets are not read, because the run only needs paths and rules."""
+    """Return the settings of --settings, or None. Secrets can be missing: the run only needs paths and rules."""
     if parsed.settings is None:
         return None
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
