@@ -156,7 +156,7 @@ def _parse_cycle(text: str) -> reading.Wanted:
 def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:
     count = Text(numbered(len(rows), "file"), style="dim")
     if layout.stacked:
-        # Paths must not be broken, so that they can be copied: the other columns are below them.
+        # A path that is broken into lines cannot be copied, so print the other values on the next line.
         return Group(*(Text(f"{row['file']}\n  {_contents(row)}") for row in rows), count)
     listing = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES")
     for row in rows:
@@ -216,7 +216,7 @@ def _unreadable(row: Json) -> str:
 
 
 def _ranges(rows: list[Json]) -> Iterator[tuple[str, Json]]:
-    """Merge faults that follow from one missing cycle. Yields the range of the cycles and its first row."""
+    """Merge faults of consecutive cycles that have one cause. Yields the range of cycles and the first row."""
     first, count = None, 0
     for row, following in zip_longest(rows, rows[1:]):
         first, count = first or row, count + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# By the sidecar's command that follows them.
+# By the sidecar's command before whose examples these are placed.
 EXAMPLES: Final = {
     "review approve": {
         "history ls": ("history ls --since today",),

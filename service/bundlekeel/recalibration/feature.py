@@ -30,7 +30,7 @@ class Recalibration(Feature):
     )
 
     def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> Any:
-        """Return a function that opens the store of proposals. Only sidecars call it: it may need pyarrow."""
+        """Return a function that opens the store of proposals. Only sidecars call that function: it needs pyarrow."""
         from bundlekeel.recalibration.adopting.wiring import adapters_of
 
         return adapters_of(loaded)

@@ -68,7 +68,7 @@ _THRESHOLDS: Final = (
     Metric("shadow_seconds", "histogram", (), "Time of one plan of another strategy, in parallel with the cycles."),
     Metric("shadow_skipped_total", "counter", (), "Cycles that shadow strategies did not plan: they were still busy."),
 )
-# By the sidecar's metric that follows them.
+# By the sidecar's metric before which these are placed.
 METRICS: Final = {
     "settings_read_total": {row.name: row for row in _HISTORY},
     "admin_requests_total": {row.name: row for row in _THRESHOLDS},

@@ -1,4 +1,4 @@
-"""The recorder of a sidecar, and the store for the command line. pyarrow is loaded only if history is used."""
+"""Build the recorder of a sidecar, and the history store of the command line. Imports pyarrow only when needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bundlekeel.settings.types import InvalidSetting, history_place
 
 
 def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
-    """Return the recorder, None if the settings name no store. Raises ConfigError if pyarrow is missing."""
+    """Return the recorder; None: the settings contain no `history.uri`. Raises ConfigError if pyarrow is missing."""
     section = loaded.settings.section(HistorySettings)
     if section.uri is None:
         return None
@@ -45,9 +45,9 @@ def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: 
 
 
 def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
-    """Return the store at this URI or directory. None: the store of the settings."""
+    """Open the history store at `uri`, a URI or directory; None: the store in the settings. Raises ConfigError."""
     if uri is not None:
-        # Check the URI first: `file:/x` would be a relative directory, and seem to be an empty store.
+        # Check the URI first: `file:/x` would be taken for a relative directory, and look like an empty store.
         try:
             history_place(uri)
         except InvalidSetting as error:

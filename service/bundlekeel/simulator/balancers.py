@@ -26,20 +26,24 @@ from bundlekeel.simulator.leader import SimulatedLeader
 from bundlekeel.simulator.reports import broker_id
 from bundlekeel.simulator.splitter import SimulatedSplitter
 
-# `cycle.interval`.
+# Default of the setting `cycle.interval`, in seconds.
 CYCLE = 10.0
 # The sidecar's code for an unusable report (`load_fault` of `pulsar.formats`); usage above 100 % is usable.
 UNUSABLE = {"nan": Code.NOT_A_NUMBER, "negative": Code.NEGATIVE_VALUE, "empty": Code.EMPTY_REPORT}
 
 
 class Balancer(Protocol):
-    """Called once per tick, after time has advanced. `landed`: (bundle, broker) of moves that ended in this tick."""
+    """A balancer of a virtual cluster.
+
+    `turn` is called once per tick, after time has advanced. `landed`: (bundle, broker) of each move that ended in this
+    tick.
+    """
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None: ...
 
 
 class NoBalancer:
-    """Balances nothing."""
+    """A balancer that never moves a bundle."""
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
         """Do nothing."""
@@ -47,7 +51,7 @@ class NoBalancer:
 
 @dataclass(kw_only=True)
 class RunBooks:
-    """Moves, counters and times of a run, the same for every balancer."""
+    """Records of one run: moves, number of each code, plan hashes, and duration of the slowest plan."""
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -59,7 +63,7 @@ class RunBooks:
     timer: Callable[[], float] | None = None
 
     def plan(self, inputs: PlanInput) -> PlanResult:
-        """Run `plan()`, timed if there is a timer."""
+        """Run `plan()`. With a timer, also record the duration if it is the longest so far."""
         before = self.timer() if self.timer else 0.0
         result = plan(inputs)
         if self.timer:
@@ -67,7 +71,7 @@ class RunBooks:
         return result
 
     def unloaded(self, now: float, bundle: str, broker: int) -> None:
-        """Record one move of a loop that makes no plans."""
+        """Record one move of a balancer that does not use `plan()`."""
         self.hashes.append(hashlib.sha256(f"{now} {bundle} {broker}".encode()).hexdigest()[:16])
 
     def add(self, now: float, result: Plan) -> None:
@@ -86,8 +90,8 @@ class RunBooks:
 class Bundlekeel(SimulatedLeader):
     """Runs cycles on a virtual cluster.
 
-    `live`: the sidecar's reader of counters; None: loads come from reports. With counters a cycle starts as in the
-    sidecar: as soon as there are new loads, at most five times in an interval.
+    `live`: the sidecar's reader of the brokers' counters; None: loads come from the load reports. With counters a cycle
+    starts as soon as there are new loads, at most five times per cycle interval, as in the sidecar.
     """
 
     capacity: tuple[CapacityOverride, ...] = ()
@@ -101,7 +105,7 @@ class Bundlekeel(SimulatedLeader):
     averages: Averages = field(default_factory=Averages)
     books: RunBooks = field(default_factory=RunBooks)
     splitter: SimulatedSplitter = field(default_factory=SimulatedSplitter)
-    # The brokers' nodes, and the brokers with the loads that plans use.
+    # `_reported`: contents of the brokers' nodes. `_view`: the same brokers with the loads that plans use.
     _reported: RawClusterView | None = None
     _view: RawClusterView | None = None
     _last_snapshot: tuple[RawClusterView, Snapshot] | None = None
@@ -109,7 +113,7 @@ class Bundlekeel(SimulatedLeader):
     _hurry: bool = False
 
     def turn(self, cluster: VirtualCluster, arrived: list[tuple[str, str]]) -> None:
-        """Add ended moves to the ledger and new loads to the averages, and run a cycle if one is due."""
+        """Record the ended moves, add new loads to the averages, and run a cycle if one is due."""
         for bundle, where in arrived:
             self.land(bundle, where, cluster.wall_ms)
         before, self._view = self._view, self._read(cluster)
@@ -127,7 +131,7 @@ class Bundlekeel(SimulatedLeader):
             self.cycle(cluster)
 
     def _read(self, cluster: VirtualCluster) -> RawClusterView:
-        """Return the brokers as the sidecar sees them now."""
+        """Return the brokers with their present loads: from counters if `live` is set, else from reports."""
         cluster.reporter.take_fresh()  # only brokers' own balancers read reports one by one
         if self._reported is None or self._reported.generation != cluster.reporter.version:
             self._reported = reported(cluster)
@@ -136,9 +140,9 @@ class Bundlekeel(SimulatedLeader):
         return self._reported if self.live is None else self.live.fused(self._reported)
 
     def cycle(self, cluster: VirtualCluster) -> None:
-        """Run one cycle: snapshot, plan, records, moves."""
+        """Run one cycle: take a snapshot, plan, start the moves and splits, and record them."""
         if self.shed_themselves:
-            # The sidecar reads the brokers' settings in every cycle, and does not act in this case.
+            # The sidecar does not act while the brokers' own load shedding is on.
             self.books.cycles += 1
             self.books.verdicts[Code.BROKERS_SHED_THEMSELVES.value] += 1
             return
@@ -156,7 +160,7 @@ class Bundlekeel(SimulatedLeader):
             cluster.move(move.bundle, cluster_index(move.target), by="balancer")
         self.books.add(cluster.now, result.plan)
         codes = {refusal.code for refusal in result.plan.refusals}
-        # Continue early if only the budgets of one cycle limited the plan.
+        # Start the next cycle early if only the budgets of one cycle limited the plan.
         self._hurry = self.live is not None and bool(moves and codes & CYCLE_BUDGETS and not codes & GENTLE)
         if self.splits:
             for split in result.plan.splits:
@@ -164,7 +168,7 @@ class Bundlekeel(SimulatedLeader):
             self._last_snapshot = None if result.plan.splits else self._last_snapshot
 
     def _snapshot(self, cluster: VirtualCluster) -> Snapshot:
-        """Return the snapshot of this cycle: the one before with a new time if no load has changed."""
+        """Return the snapshot of this cycle. If no load has changed, it is the last snapshot with a new time."""
         view = self._view or self._read(cluster)
         if self._last_snapshot is None or not _same(self._last_snapshot[0], view):
             snapshot = build_snapshot(
@@ -185,7 +189,7 @@ def _same(before: RawClusterView, now: RawClusterView) -> bool:
 
 
 def reported(cluster: VirtualCluster) -> RawClusterView:
-    """Return the contents of the brokers' nodes; `generation`: the reporter's version."""
+    """Return the reports in the brokers' nodes. Brokers with an unusable report are in `excluded`."""
     stored = cluster.reporter.stored_ms
     reports = [dated(item, stored[cluster_index(item.broker_id)]) for item in cluster.reports()]
     faults = {item.broker_id: UNUSABLE.get(cluster.reporter.bad[cluster_index(item.broker_id)]) for item in reports}
@@ -211,7 +215,7 @@ def cluster_index(broker: str) -> int:
 
 
 def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[CapacityOverride, ...]) -> int:
-    """Return the number of moves that a plan needs with exact reports and without budgets; nothing is moved."""
+    """Return the number of moves in one plan with exact reports and without budgets. The plan is not executed."""
     averages = Averages()
     reports = [dated(item, cluster.wall_ms) for item in cluster.exact_reports()]
     for item in reports:

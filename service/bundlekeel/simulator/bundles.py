@@ -1,4 +1,4 @@
-"""Bundles, their topics, traffic and owners, as columns; with splits."""
+"""The bundles of a virtual cluster as arrays: names, hash ranges, topics, traffic and owners."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ WALK_MEMORY = 0.9
 
 
 def zipf(count: int, exponent: float, *, largest: float = 1.0) -> Floats:
-    """Return shares that fall with rank and sum to 1; at most `largest` each (the rest is distributed over the
-    others)."""
+    """Return `count` shares by Zipf's law, largest first, that sum to 1.
+
+    A share above `largest` is cut to it, and the excess is distributed over the other shares.
+    """
     shares: Floats = np.arange(1, count + 1, dtype=np.float64) ** -exponent
     shares /= shares.sum()
     while shares.max() > largest * (1 + 1e-9):
@@ -31,7 +33,10 @@ def zipf(count: int, exponent: float, *, largest: float = 1.0) -> Floats:
 
 
 class TrafficModel:
-    """Loads of all topics. `sizes`: each topic's load at factor 1; `tenant`: index of its tenant."""
+    """Loads of all topics over time: the size of each topic times the present factor of its tenant.
+
+    `sizes`: each topic's load at factor 1. `tenant`: each topic's index in `tenants`.
+    """
 
     def __init__(self, sizes: Floats, tenant: Ints, tenants: Sequence[Tenant], seed: np.random.SeedSequence) -> None:
         self.sizes = sizes
@@ -45,7 +50,7 @@ class TrafficModel:
         self._last: tuple[bytes, Floats] | None = None
 
     def topic_loads(self, now: float) -> Floats:
-        """Return every topic's load at `now` (seconds since the start); the same array as before if nothing changed."""
+        """Return every topic's load at `now` (seconds since the start); the last array itself if no load changed."""
         factors = self.factors(now)
         key = factors.tobytes()
         if self._last is None or self._last[0] != key:
@@ -53,7 +58,7 @@ class TrafficModel:
         return self._last[1]
 
     def factors(self, now: float) -> Floats:
-        """Return every tenant's factor. With jitter, `now` must not decrease."""
+        """Return every tenant's traffic factor at `now`. With jitter, `now` must not decrease from call to call."""
         if self._steady:
             return self.scale
         self._walk(now)
@@ -66,7 +71,7 @@ class TrafficModel:
         return factors
 
     def _walk(self, now: float) -> None:
-        """Advance the random walks (unit variance) by whole steps; the last one is common to all tenants."""
+        """Advance the random walks (unit variance) by whole steps. The last walk is common to all tenants."""
         while self._walked + WALK_STEP <= now:
             self._walked += WALK_STEP
             news = self._rng.normal(size=len(self._walks)) * math.sqrt(1 - WALK_MEMORY**2)
@@ -79,7 +84,7 @@ def _is_steady(tenant: Tenant) -> bool:
 
 
 def factor_of(tenant: Tenant, minute: float) -> float:
-    """Return a tenant's factor at a minute, without its random walk."""
+    """Return a tenant's traffic factor at a minute of the run, without its jitter."""
     factor = math.pow(1 + tenant.growth_percent_per_day / 100, minute / DAY)
     wave, ramp, season, recorded = tenant.wave, tenant.ramp, tenant.season, tenant.recorded
     if wave is not None and minute >= wave.start and (minute - wave.start) % wave.period < wave.high:
@@ -98,7 +103,7 @@ def factor_of(tenant: Tenant, minute: float) -> float:
 
 
 def bundle_sizes(tenant: Tenant, capacity: float, rng: np.random.Generator) -> Floats:
-    """Return each bundle's load at factor 1. `capacity`: total of all brokers at the start."""
+    """Return the load of each of the tenant's bundles at factor 1. `capacity`: sum of all brokers at the start."""
     if tenant.sizes:
         return np.array(tenant.sizes, dtype=np.float64)
     sizes: Floats = zipf(tenant.bundles, tenant.zipf, largest=tenant.largest) * float(tenant.usage or 0.0) * capacity
@@ -109,14 +114,14 @@ def bundle_sizes(tenant: Tenant, capacity: float, rng: np.random.Generator) -> F
 
 # --- bundles ---
 
-# Values of `owner` without a broker: in transit, or split into other bundles.
+# Values of `owner` for bundles without a broker: in transit, or split into other bundles.
 IN_TRANSIT = -1
 GONE = -2
 
 
 @dataclass(slots=True)
 class VirtualBundles:
-    """Columns of bundles and, with `topic_`, of topics.
+    """All bundles and topics as arrays. Arrays whose name begins with `topic_` have one value per topic.
 
     `unit`: msg/s in and out and bytes/s in and out at a load of 1; `cost`: CPU at a load of 1. `version` changes with
     every split.
@@ -138,19 +143,19 @@ class VirtualBundles:
     version: int = 0
 
     def loads(self, topic_loads: Floats) -> Floats:
-        """Return each bundle's load."""
+        """Return each bundle's load: the sum of the loads of its topics."""
         summed = np.bincount(self.topic_bundle, weights=topic_loads, minlength=len(self.names))
         return summed.astype(np.float64, copy=False)
 
     def topic_rows(self, row: int) -> Ints:
-        """Return the topics of one bundle."""
+        """Return the indices of the topics in one bundle."""
         rows: Ints = np.flatnonzero(self.topic_bundle == row)
         return rows
 
     def split(self, row: int, positions: Sequence[int]) -> list[int]:
-        """Split a bundle at these hash positions and return the rows of its children, which have the same owner.
+        """Split a bundle at these hash positions and return the indices of its children, which have the same owner.
 
-        Raises ValueError if a position is not strictly inside the range.
+        Raises ValueError if a position is not strictly inside the bundle's hash range.
         """
         low, high = int(self.lower[row]), int(self.upper[row])
         cuts = sorted(set(positions))
@@ -179,9 +184,9 @@ class VirtualBundles:
 def build(
     tenants: Sequence[Tenant], capacities: Floats, broker_bytes: float, seed: np.random.SeedSequence
 ) -> tuple[VirtualBundles, TrafficModel]:
-    """Return the bundles and the traffic of these tenants. `capacities`: of the brokers at the start.
+    """Return the bundles and the traffic of these tenants. `capacities`: one value per broker at the start.
 
-    The seed determines sizes, places in the hash ring and jitter.
+    The seed determines sizes of bundles and topics, hashes of topics, and jitter.
     """
     for_sizes, for_walks = seed.spawn(2)
     rng = np.random.default_rng(for_sizes)
@@ -252,8 +257,10 @@ def _tenant_part(tenant: Tenant, capacities: Floats, rng: np.random.Generator) -
 
 
 def _balanced(sizes: Floats, on: Ints, capacities: Floats) -> Ints:
-    """Return owners such that the brokers are about equally busy: largest bundle first, each to the least busy
-    broker."""
+    """Return the broker of each bundle, such that the brokers are about equally busy.
+
+    The largest bundle is placed first. Each bundle goes to the broker that is least busy at that time.
+    """
     owner = np.zeros(len(sizes), dtype=np.int64)
     busy = np.zeros(len(on))
     for row in np.argsort(-sizes, kind="stable").tolist():
@@ -264,7 +271,7 @@ def _balanced(sizes: Floats, on: Ints, capacities: Floats) -> Ints:
 
 
 def _unit(tenant: Tenant, broker_bytes: float) -> tuple[float, float, float, float]:
-    """Return the traffic at a load of 1: in and out together are always twice `broker_bytes`."""
+    """Return msg/s in, msg/s out, bytes/s in and bytes/s out at a load of 1. The bytes sum to twice `broker_bytes`."""
     bytes_in = 2 * broker_bytes / (1 + tenant.fanout)
     bytes_out = bytes_in * tenant.fanout
     return bytes_in / tenant.message_bytes, bytes_out / tenant.message_bytes, bytes_in, bytes_out

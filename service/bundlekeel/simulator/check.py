@@ -1,4 +1,4 @@
-"""Checks of a scenario beyond its schema: ranges, and names that must exist. Each error contains field and value."""
+"""Check the values of a scenario: ranges, and names that must exist. Each error contains field and value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BROKER_EVENTS = ("kill", "drain", "restart", "foreign", "skew", "lose", "delay"
 
 
 def check(scenario: Scenario) -> None:
-    """Raise ConfigError at the first invalid value."""
+    """Check all values of a scenario. Raises ConfigError at the first invalid value."""
     _above(scenario.minutes, "minutes")
     if not scenario.brokers:
         raise _refuse("brokers", scenario.brokers, "at least one group")
@@ -132,7 +132,7 @@ def _one_of(value: str, field: str, allowed: list[str] | dict[str, int]) -> None
 
 
 def _some(names: Iterator[str]) -> list[str]:
-    """Return at most twelve names, because an error need not contain the whole table of codes."""
+    """Return the first twelve names, because the whole table of codes would be too long for an error."""
     listed = list(names)
     return listed if len(listed) <= 12 else [*listed[:12], "..."]
 

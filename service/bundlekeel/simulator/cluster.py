@@ -1,4 +1,4 @@
-"""The virtual cluster: brokers, bundles and time. A move takes some seconds, in which the bundle has no traffic."""
+"""The virtual cluster: brokers, bundles and time. During a move, a bundle has no traffic for some seconds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ ANYWHERE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedMove:
-    """One bundle that left its broker. `by`: balancer, person, or the broker itself (drain, kill, split).
+    """One bundle that left its broker.
 
-    `load`: its load; `gap`: seconds in which its `clients` had no service.
+    `by`: why it left: balancer, person (an operator's unload), or an event of its broker (drain, kill, split). `load`:
+    load of the bundle. `gap`: seconds in which its `clients` (producers and consumers) had no service.
     """
 
     at: float
@@ -36,7 +37,7 @@ class SimulatedMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSplit:
-    """One bundle that was split."""
+    """One bundle that was split, and the names of its children."""
 
     at: float
     bundle: str
@@ -45,7 +46,7 @@ class SimulatedSplit:
 
 
 class VirtualCluster:
-    """Brokers and bundles, advanced in ticks. `loads(now)`: every topic's load."""
+    """Brokers and bundles; time advances in ticks. `loads(now)` returns every topic's load."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class VirtualCluster:
         self.takes = np.ones(count, dtype=bool)
         self.started: Floats = np.zeros(count)
         self.reporter = Reporter(count, settings, for_reports)
-        # Whether a namespace may be on a broker, by namespace and broker; None: everywhere.
+        # Whether isolation policies allow a namespace on a broker, by namespace and broker; None: there are none.
         self.allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]] | None = None
         self.moved: list[SimulatedMove] = []
         self.divided: list[SimulatedSplit] = []
@@ -76,7 +77,7 @@ class VirtualCluster:
         self._owners = 0
         self._carried: Floats = np.zeros(len(bundles.names))
         self._busy: Floats = np.zeros(count)
-        # Counters: load times seconds of each topic since it was loaded, CPU seconds of each process.
+        # Brokers' counters: load times seconds of each topic since its broker loaded it, CPU seconds of each process.
         self.carried: Floats = np.zeros(len(bundles.topic_hash))
         self.cpu_seconds: Floats = np.zeros(count)
         self._cached: tuple[object, tuple[Floats, Floats, Floats]] | None = None
@@ -84,8 +85,7 @@ class VirtualCluster:
         self._grouped: tuple[object, Ints, Ints] | None = None
 
     def begin(self) -> None:
-        """Start with brokers that have run for a while: first reports are true, and open intervals have the same
-        loads."""
+        """Start as if the brokers had run for a while with the present loads, so that their first reports are exact."""
         loads, busy = self._rates()[0], self.busy()
         statistics, host = self.reporter.since()
         for broker in range(len(self.capacity)):
@@ -100,7 +100,7 @@ class VirtualCluster:
 
     @property
     def wall_ms(self) -> int:
-        """The cluster's clock, Unix time in ms."""
+        """The cluster's present time, Unix time in ms."""
         return START_MS + int(self.now * 1000)
 
     def bundle_loads(self) -> Floats:
@@ -112,11 +112,11 @@ class VirtualCluster:
         return self._topic_loads(self.now)
 
     def load(self) -> Floats:
-        """Return every broker's load divided by its capacity, without bundles in transit."""
+        """Return every broker's load divided by its capacity. Bundles in transit are not counted."""
         return self._rates()[2] / self.capacity
 
     def settled_load(self) -> Floats:
-        """Return every broker's load divided by its capacity, with bundles in transit counted at their destination."""
+        """Return every broker's load divided by its capacity. Bundles in transit count at their destination."""
         owner = self.bundles.owner.copy()
         for _, _, row, target in self._landing:
             if target >= 0 and owner[row] == IN_TRANSIT:
@@ -127,18 +127,18 @@ class VirtualCluster:
         return load
 
     def busy(self) -> Floats:
-        """Return each broker's CPU, 0 to 1: its own work, its base, and other processes on its host."""
+        """Return each host's CPU usage, 0 to 1: traffic, base load of the broker, and other processes."""
         worked = self.settings.cpu_base + self._rates()[1] / self.capacity + self.foreign
         used: Floats = np.where(self.running, np.minimum(worked, 1.0), 0.0)
         return used
 
     def own_busy(self) -> Floats:
-        """Return the part of `busy` that the brokers' own processes use."""
+        """Return each host's CPU usage, 0 to 1, without other processes than the broker."""
         own: Floats = np.maximum(self.busy() - self.foreign, 0.0)
         return own
 
     def rows_of(self, broker: int) -> Ints:
-        """Return the bundles of a broker."""
+        """Return the indices of a broker's bundles."""
         key = (self._owners, self.bundles.version)
         if self._grouped is None or self._grouped[0] != key:
             order = np.argsort(self.bundles.owner, kind="stable")
@@ -149,7 +149,7 @@ class VirtualCluster:
         return rows
 
     def _rates(self) -> tuple[Floats, Floats, Floats]:
-        """Return loads of bundles, CPU work and load of brokers; cached until something changes."""
+        """Return each bundle's load, and each broker's CPU work and load. They are cached until one of them changes."""
         topic_loads = self._topic_loads(self.now)
         key = (id(topic_loads), self._owners, self.bundles.version, len(self.capacity))
         if self._cached is None or self._cached[0] != key:
@@ -169,7 +169,7 @@ class VirtualCluster:
     # --- time ---
 
     def advance(self) -> list[tuple[str, str]]:
-        """Advance by one tick; return (bundle, broker) of the moves that ended."""
+        """Advance by one tick and return (bundle, broker) of each move that ended."""
         step, bundles = self.settings.tick, self.bundles
         loads = self._rates()[0]
         self._carried += np.where(bundles.owner >= 0, loads * step, 0.0)
@@ -211,7 +211,7 @@ class VirtualCluster:
         return done
 
     def _lookup(self, row: int) -> int:
-        """Return the broker that brokers select for an unowned bundle, -1 if none may have it."""
+        """Return the broker to which a client's lookup assigns an unowned bundle, -1 if no broker may own it."""
         bundles, candidates = self.bundles, np.flatnonzero(self.takes)
         namespace = int(bundles.namespace[row])
         if self.allowed is not None:
@@ -225,7 +225,10 @@ class VirtualCluster:
     # --- acts ---
 
     def move(self, bundle: str, target: int, *, by: str) -> bool:
-        """Unload a bundle to a broker, or to ANYWHERE, which a lookup decides. Returns False if it has no owner now."""
+        """Unload a bundle to a broker; ANYWHERE: to the broker that the next lookup selects.
+
+        Returns False, and does nothing, if the bundle has no owner now.
+        """
         row = self.bundles.index[bundle]
         if self.bundles.owner[row] < 0:
             return False
@@ -236,7 +239,11 @@ class VirtualCluster:
         return True
 
     def _leave(self, row: int, target: int, delay: float, by: str, *, waits: float = 0.0) -> None:
-        """Unload a bundle. `waits`: part of the delay in which it is still served (its turn in a shutdown)."""
+        """Start to unload a bundle, which arrives after `delay` seconds.
+
+        `waits`: seconds of the delay in which the old broker still serves the bundle. A broker that shuts down unloads
+        its bundles one at a time.
+        """
         bundles = self.bundles
         source = int(bundles.owner[row])
         bundles.owner[row] = IN_TRANSIT
@@ -266,7 +273,10 @@ class VirtualCluster:
         heapq.heappush(self._landing, (self.now + delay, self._serial, row, target))
 
     def split(self, bundle: str, positions: Sequence[int], *, by: str, unload: bool = False) -> tuple[str, ...]:
-        """Split a bundle; with `unload`, lookups then place the children, as with real brokers."""
+        """Split a bundle at these hash positions and return the names of its children; empty: it has no owner.
+
+        With `unload`, the children are then unloaded, and lookups assign them to brokers.
+        """
         row = self.bundles.index[bundle]
         if self.bundles.owner[row] < 0:
             return ()
@@ -297,7 +307,7 @@ class VirtualCluster:
             self.reporter.write(broker, self.now, self.now, self.bundles)
 
     def kill(self, broker: int) -> None:
-        """Kill a broker. Its node and its bundles are free only after its session has expired."""
+        """Kill a broker. It keeps its node and its bundles until its session expires."""
         wait = self.settings.session_seconds + self.settings.lookup_seconds
         self.running[broker] = self.takes[broker] = False
         for row in self.rows_of(broker).tolist():
@@ -308,7 +318,7 @@ class VirtualCluster:
         self.reporter.forget(broker)
 
     def drain(self, broker: int) -> None:
-        """Shut a broker down: delete its node, then unload its bundles one at a time."""
+        """Shut a broker down as Pulsar does: delete its node, then unload its bundles one at a time."""
         self.takes[broker] = False
         self.reporter.forget(broker)
         wait = self.settings.lookup_seconds
@@ -326,7 +336,7 @@ class VirtualCluster:
         self.reporter.write(broker, self.now, self.now, self.bundles)
 
     def hand_out(self, targets: Sequence[int]) -> None:
-        """End all moves immediately, in order, at these brokers."""
+        """End all moves immediately. `targets`: the new broker of each bundle in transit, in the order of the moves."""
         under_way = sorted(self._landing, key=lambda item: item[1])
         for (_, _, row, _), target in zip(under_way, targets, strict=True):
             self.bundles.owner[row] = target
@@ -336,11 +346,11 @@ class VirtualCluster:
     # --- reports ---
 
     def reports(self) -> list[BrokerReport]:
-        """Return the contents of the brokers' nodes."""
+        """Return the reports in the brokers' nodes."""
         return [report for report in self.reporter.visible if report is not None]
 
     def exact_reports(self) -> list[BrokerReport]:
-        """Return the reports as they would be if statistics had no delay."""
+        """Return the reports with the present loads, as if brokers measured and reported without delay."""
         loads, busy = self.bundle_loads(), self.busy()
         return [
             self.reporter.exact(b, self.now, self.bundles, self.rows_of(b), loads[self.rows_of(b)], float(busy[b]))

@@ -1,4 +1,4 @@
-"""Counters of the virtual brokers, as the sidecar reads those of real ones (`pulsar.counters.counters`)."""
+"""Counters of the virtual brokers, in the form of `pulsar.counters.counters`, which reads those of real brokers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bundlekeel.simulator.balancers import cluster_index
 from bundlekeel.simulator.bundles import GONE
 from bundlekeel.simulator.cluster import VirtualCluster
 
-# A real broker needs this long for its page (docs/reference/counters-cost.md).
+# A real broker needs this long to return its metrics page (docs/reference/counters-cost.md).
 READ_SECONDS: Final = 0.07
 READ_SECONDS_PER_TOPIC: Final = 0.0003
-# A real broker with 0.3 cores needs this long for a probe (`evidence.counters_cost --signals`).
+# A real broker with 0.3 cores needs this long to return its CPU seconds (`evidence.counters_cost --signals`).
 PROBE_SECONDS: Final = 0.09
 
 
 class ClusterCounters:
-    """`ports.TopicCounters` of a virtual cluster, without noise, and the bundle boundaries (`ports.Metadata`)."""
+    """Exact counters (`ports.TopicCounters`) and bundle boundaries (`ports.Metadata`) of a virtual cluster."""
 
     def __init__(self, cluster: VirtualCluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
@@ -33,12 +33,12 @@ class ClusterCounters:
         self._namespaces = {row: name.rpartition("/")[0] for row, name in names.items()}
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Return one reading, made at the end of the time it takes. A dead broker never responds."""
+        """Return the values of a broker's counters at the end of the read. A dead broker never responds."""
         cluster, bundles, place = self._cluster, self._cluster.bundles, cluster_index(broker.broker_id)
         topics = int(bundles.topics[cluster.rows_of(place)].sum())
         await self._clock.sleep(READ_SECONDS + READ_SECONDS_PER_TOPIC * topics)
         if not cluster.running[place]:
-            await asyncio.Future()  # the reader gives up when the broker's node is gone
+            await asyncio.Future()  # the caller cancels the read when the broker's node is gone
         rows = np.flatnonzero(bundles.owner[bundles.topic_bundle] == place)
         bundle, now_ms = bundles.topic_bundle[rows], self._clock.wall_ms()
         # Within a tick loads do not change.
@@ -65,7 +65,7 @@ class ClusterCounters:
         cluster, place = self._cluster, cluster_index(broker_id)
         await self._clock.sleep(PROBE_SECONDS)
         if not cluster.running[place]:
-            await asyncio.Future()  # as for a page
+            await asyncio.Future()  # the caller cancels the read when the broker's node is gone
         return self._cpu(place)
 
     def _cpu(self, place: int) -> float:

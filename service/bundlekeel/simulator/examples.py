@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Those of `run` follow.
+# By the command before whose examples these are placed.
 EXAMPLES: Final = {
     "run": {
         "simulate": (

@@ -1,4 +1,4 @@
-"""Expectations of a scenario, judged on a finished run: one finding with its values per expectation."""
+"""Compare a finished run with the expectations of its scenario."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectationResult:
-    """One expectation: its name, whether it was met, and the measured and expected values in words."""
+    """One expectation: its name, whether the run met it, and the measured and expected values in words."""
 
     name: str
     held: bool
@@ -28,7 +28,11 @@ class ExpectationResult:
 
 
 def judge(run: Run, *, still: float, direct: int) -> tuple[ExpectationResult, ...]:
-    """Return all findings. `still`: mean max/mean without a balancer; `direct`: moves of a plan on exact reports."""
+    """Return the result of each expectation.
+
+    `still`: time mean of max/mean (highest load of a broker / mean load) of the same scenario without a balancer.
+    `direct`: number of moves in one plan with exact reports and without budgets.
+    """
     expect = run.scenario.expect
     return (
         *_limits(run, expect),
@@ -153,7 +157,7 @@ def _others(run: Run, expect: Expect, still: float) -> Iterator[ExpectationResul
         mean = run.measures.mean_max_over_mean
         detail = f"mean max/mean {mean:.3f}, without a balancer {still:.3f}"
         yield ExpectationResult(name="no_worse_than_still", held=mean <= still + 1e-3, detail=detail)
-    # Always checked: in the end, every bundle has an owner unless it was split or is in transit.
+    # This is checked for every scenario: at the end, a bundle has an owner unless it was split or is in transit.
     owner = run.cluster.bundles.owner
     lost = int(((owner < 0) & (owner != GONE)).sum()) - run.cluster.under_way()
     yield ExpectationResult(name="nothing_lost", held=lost == 0, detail=f"{lost} bundles without an owner at the end")

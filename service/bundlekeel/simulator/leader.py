@@ -23,9 +23,10 @@ from bundlekeel.planning.memory import StrategyMemory
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedLeader:
-    """Plans, and keeps memory, ledger and the guard's record of moves and failed splits.
+    """Plans, and keeps what one plan passes to the next.
 
-    `landing_ms`: the cool-down of a moved bundle starts this long after the plan.
+    This is the strategy's memory, the ledger (moves that reports do not show yet), and the recent moves and failed
+    splits that the guard checks. `landing_ms`: the cool-down of a moved bundle starts this long after the plan.
     """
 
     params: Parameters
@@ -39,7 +40,10 @@ class SimulatedLeader:
     def decide(
         self, inputs: PlanInput, make_plan: Callable[[PlanInput], PlanResult] = plan
     ) -> tuple[PlanInput, PlanResult]:
-        """Plan on `inputs`, completed with the state of this leader, and add the moves to that state."""
+        """Add the state of this leader to `inputs`, plan, and update the state.
+
+        Returns the completed inputs and the result. `make_plan` replaces `plan()`, for example to measure its duration.
+        """
         inputs = self._completed(inputs)
         result, snapshot = make_plan(inputs), inputs.snapshot
         now_ms, moves = snapshot.wall_ms, result.plan.moves
@@ -58,11 +62,11 @@ class SimulatedLeader:
         return replace(inputs, params=params, memory=self.memory, ledger=self.ledger, guard=guard)
 
     def land(self, bundle: str, broker: str, at_ms: int) -> None:
-        """Record in the ledger that a bundle is on its new broker."""
+        """Record in the ledger that a bundle arrived at its new broker at `at_ms`."""
         self.ledger = landed(self.ledger, bundle, broker, at_ms)
 
     def end_split(self, bundle: str, failed: SplitFailed | None) -> None:
-        """Record that a bundle was split, or why not."""
+        """Record that a bundle was split, or why its split failed."""
         if failed is None:
             self.ledger = parted(self.ledger, bundle)
         else:

@@ -1,7 +1,7 @@
-"""Placement of an unowned bundle at a client's lookup (`selectBrokerForAssignment`, shortened).
+"""Select the broker of an unowned bundle when a client looks it up (as Pulsar's `selectBrokerForAssignment`).
 
-Candidates are the available brokers. Those with the fewest bundles of the namespace remain, and the placement selects
-among them.
+Only the brokers that own the fewest bundles of the namespace are considered. The placement (`settings.lookup`) selects
+one of them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def choose(
     settings: ScenarioSettings,
     rng: np.random.Generator,
 ) -> int:
-    """Return the broker that gets the bundle. `in_namespace`: bundles of its namespace on each candidate.
+    """Return the broker that gets the bundle. `in_namespace`: number of bundles of its namespace on each candidate.
 
-    The seeded `rng` selects among equal brokers, as real brokers do at random.
+    `rng` selects one of several equal brokers. Real brokers do that at random.
     """
     if settings.evenly:
         candidates = candidates[in_namespace == in_namespace.min()]

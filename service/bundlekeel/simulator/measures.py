@@ -27,16 +27,17 @@ AN_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeasures:
-    """The measures of one run.
+    """The measures of one run. max/mean is the highest load of a broker divided by the mean load.
 
-    max_over_mean: at the end. mean_max_over_mean: over time. std: of the loads, over time, in percent of a broker.
-    over_minutes: with any broker above 85 %. empty_minutes: with any running broker below a tenth of the mean. moves:
-    by the balancer. unloads: bundles that left their broker for any reason, splits and restarts included. moved_load:
-    load of the balancer's moves; 1 is the capacity of one broker. moved_twice: bundles that it moved again within an
-    hour. thrash_percent: changes of loads beyond their trend, per broker, in percent of the mean. client_seconds:
-    clients times seconds without service for any reason; balancer_client_seconds: because of the balancer.
-    balanced_minute: start of the time in which max/mean stays within the expected limit (default 1.15) and no broker is
-    empty; None: there is none.
+    max_over_mean: max/mean at the end. mean_max_over_mean: time mean of max/mean. std: time mean of the standard
+    deviation of the loads, in percent of a broker. over_minutes: minutes with any broker above 85 %. empty_minutes:
+    minutes with any running broker below a tenth of the mean. moves: number of the balancer's moves. unloads: bundles
+    that left their broker for any reason, splits and restarts included. moved_load: load of the balancer's moves; 1 is
+    the capacity of one broker. moved_twice: bundles that the balancer moved again within an hour. thrash_percent:
+    changes of loads beyond their trend, per broker, in percent of the mean. client_seconds: clients times seconds
+    without service for any reason. balancer_client_seconds: the part of client_seconds that the balancer caused.
+    balanced_minute: minute from which max/mean stays within the expected limit (default 1.15) and no broker is empty;
+    None: never.
     """
 
     max_over_mean: float
@@ -60,9 +61,10 @@ class RunMeasures:
 
 @dataclass(slots=True)
 class Curves:
-    """Samples of every cycle: loads with and without other processes, and which brokers take part.
+    """One sample per cycle of all brokers, from which the measures are computed.
 
-    `foreign` columns add to the usage of a broker, not to its load.
+    `takes`: whether a broker accepts bundles. `foreign`: usage by other processes on the broker's host, which `loads`
+    does not contain.
     """
 
     times: list[float] = field(default_factory=list)
@@ -78,7 +80,7 @@ class Curves:
         self.takes.append(takes.copy())
 
     def table(self) -> tuple[Floats, Floats, Bools]:
-        """Return times (n), each broker's work with foreign work (n, brokers), and whether it takes part."""
+        """Return times (n), each broker's load plus foreign usage (n, brokers), and whether it accepts bundles."""
         width = len(self.loads[-1])
         used = np.zeros((len(self.times), width))
         takes = np.zeros((len(self.times), width), dtype=bool)
@@ -89,7 +91,7 @@ class Curves:
 
 
 def imbalance(used: Floats, takes: Bools) -> Floats:
-    """Return max/mean of the brokers that take part, one value per sample; 1 without load."""
+    """Return max/mean of the brokers that accept bundles, one value per sample; 1 without load."""
     there = np.where(takes, used, np.nan)
     mean = np.nanmean(there, axis=1)
     largest = np.nanmax(there, axis=1)
@@ -98,7 +100,7 @@ def imbalance(used: Floats, takes: Bools) -> Floats:
 
 
 def balanced_since(times: Floats, values: Floats, limit: float) -> float | None:
-    """Return the seconds from which the values stay at or below the limit; None if they do not."""
+    """Return the time (seconds) from which the values stay at or below the limit; None: the last value is above it."""
     above = np.flatnonzero(values > limit + 1e-9)
     if len(above) == 0:
         return 0.0
@@ -106,8 +108,10 @@ def balanced_since(times: Floats, values: Floats, limit: float) -> float | None:
 
 
 def thrash(used: Floats, takes: Bools) -> float:
-    """Return the trend-discounted total variation in percent: sum of |changes| less |last - first|, over the mean; mean
-    of brokers."""
+    """Return by how much loads went up and down beyond their trend, in percent, as the mean over the brokers.
+
+    Per broker: (sum of |changes| - |last - first|) / mean load, over the samples in which it accepts bundles.
+    """
     variations = []
     for column, there in zip(used.T, takes.T, strict=True):
         values = column[there]
@@ -117,7 +121,7 @@ def thrash(used: Floats, takes: Bools) -> float:
 
 
 def moved_twice(moves: Sequence[SimulatedMove]) -> int:
-    """Return the number of bundles that were moved again within an hour."""
+    """Return the number of bundles that were moved a second time within an hour."""
     last: dict[str, float] = {}
     twice: Counter[str] = Counter()
     for move in moves:
@@ -130,14 +134,14 @@ def moved_twice(moves: Sequence[SimulatedMove]) -> int:
 def measure(
     curves: Curves, moves: Sequence[SimulatedMove], splits: Sequence[SimulatedSplit], limit: float = 1.15
 ) -> RunMeasures:
-    """Return the measures of a run."""
+    """Return the measures of a run. `limit`: highest max/mean that counts as balanced."""
     times, used, takes = curves.table()
     ratio = imbalance(used, takes)
     there = np.where(takes, used, np.nan)
     mean = np.nanmean(there, axis=1, keepdims=True)
     step = float(times[1] - times[0]) / 60 if len(times) > 1 else 0.0
     own = [move for move in moves if move.by == "balancer"]
-    # Checked separately, because max/mean of ten brokers may be low although one is empty.
+    # Empty brokers are checked separately: with ten brokers, max/mean can be low although one broker is empty.
     empty = (takes & (used < EMPTY * mean)).any(axis=1)
     since = balanced_since(times, np.where(empty, np.inf, ratio), limit)
     return RunMeasures(

@@ -1,8 +1,9 @@
-"""A loop like the modular load manager's: the leader sheds once a minute with Pulsar's classes (`compat`).
+"""A balancer like Pulsar's modular load manager: the leader sheds once a minute with Pulsar's classes (`compat`).
 
-It differs from Bundlekeel as in Pulsar 4.2: there is no ledger and no guard (only bundles unloaded in the last 30
-minutes are skipped), averages get one sample of every bundle for every report of any broker, and destinations are drawn
-one at a time from an unchanged state (`ModularLoadManagerImpl.doLoadShedding`, `selectBroker`).
+As in Pulsar 4.2, only bundles unloaded in the last 30 minutes are skipped, and moves that reports do not show yet are
+not considered. A report of any broker adds a sample to the averages of all bundles. The destinations of one round are
+selected one at a time, and each selection uses the same loads (`ModularLoadManagerImpl.doLoadShedding`,
+`selectBroker`).
 """
 
 from __future__ import annotations
@@ -25,20 +26,22 @@ from bundlekeel.simulator.cluster import VirtualCluster
 
 SHEDDING_INTERVAL: Final = 60.0
 GRACE_SECONDS: Final = 30 * 60.0
-# loadBalancerNamespaceBundleMaxTopics, MaxSessions, MaxMsgRate, MaxBandwidthMbytes, loadBalancerNamespaceMaximumBundles
+# Defaults of loadBalancerNamespaceBundle{MaxTopics,MaxSessions,MaxMsgRate,MaxBandwidthMbytes} and
+# loadBalancerNamespaceMaximumBundles.
 MAX_TOPICS: Final = 1000
 MAX_SESSIONS: Final = 1000
 MAX_RATE: Final = 30_000.0
 MAX_BANDWIDTH: Final = 100 * 1024 * 1024.0
 MAX_BUNDLES: Final = 128
-# loadBalancerNamespaceBundleSplitConditionHitCountThreshold, loadBalancerMaxNumberOfBundlesToSplitPerCycle
+# Defaults of loadBalancerNamespaceBundleSplitConditionHitCountThreshold and
+# loadBalancerMaxNumberOfBundlesToSplitPerCycle.
 SPLIT_HITS: Final = 3
 SPLITS_A_CYCLE: Final = 10
 
 
 @dataclass(kw_only=True)
 class Native:
-    """The brokers' own balancer. `params.compat`: the release."""
+    """The balancer of brokers with the modular load manager. `params.compat`: the Pulsar release to follow."""
 
     params: Parameters
     seed: int = 0
@@ -49,17 +52,17 @@ class Native:
     _samples: int = 0
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """Sample on every report, and shed once a minute."""
+        """Add samples to the averages for each new report, and shed once a minute."""
         for _ in cluster.reporter.take_fresh():
             self._sample(cluster)
         if cluster.now % SHEDDING_INTERVAL < 1e-6:
             self._shed(cluster)
 
     def _sample(self, cluster: VirtualCluster) -> None:
-        """Add a sample of every bundle, from its broker's last report, for each notification (`updateBundleData`)."""
+        """Add a sample of every bundle from its broker's last report, once per new report (`updateBundleData`)."""
         self._samples += 1
         for item in cluster.reports():
-            # Averages accept each report once; another start time makes it new, and has no other effect.
+            # The averages ignore a report that they had before. Another start time makes it a new one.
             self.averages.add_report(replace(item, start_timestamp=self._samples), now_ms=cluster.wall_ms)
 
     def _shed(self, cluster: VirtualCluster) -> None:
@@ -92,7 +95,7 @@ class Native:
             self.books.unloaded(cluster.now, name, broker)
 
     def _target(self, cluster: VirtualCluster, picture: CompatPicture, placer: Placer, row: int) -> int:
-        """Return the row of the broker that `selectBroker` returns, -1 if there is none."""
+        """Return the index of the broker that Pulsar's `selectBroker` returns, -1 if it returns none."""
         namespace = int(cluster.bundles.namespace[cluster.bundles.index[picture.bundles.names[row]]])
         candidates = np.arange(len(picture.brokers))
         if cluster.allowed is not None:
@@ -106,7 +109,7 @@ class Native:
 
     @staticmethod
     def _of_namespace(cluster: VirtualCluster, picture: CompatPicture, namespace: int) -> Ints:
-        """Return the number of a namespace's bundles in each broker's report."""
+        """Return how many bundles of a namespace each broker's report contains."""
         index, spaces = cluster.bundles.index, cluster.bundles.namespace
         mine = np.array([spaces[index[name]] == namespace for name in picture.bundles.names], dtype=bool)
         sizes = np.diff(picture.starts)
@@ -152,10 +155,10 @@ def _index(report: BrokerReport) -> int:
 
 @dataclass(kw_only=True)
 class BrokerSplits:
-    """The brokers' automatic splits in the middle of the hash range, with any balancer.
+    """The automatic splits of brokers, in the middle of the hash range. They work in addition to any balancer.
 
-    Modular (`BundleSplitterTask`): by long-term averages, and the halves are unloaded. `extensible` (`SplitScheduler`):
-    by the present reports, several minutes in a row, and the halves stay.
+    The modular load manager (`BundleSplitterTask`) splits by long-term averages and unloads both halves. The extensible
+    one (`SplitScheduler`) splits a bundle whose reports are above a limit for several minutes; the halves stay.
     """
 
     extensible: bool = False
@@ -163,7 +166,7 @@ class BrokerSplits:
     hits: dict[str, int] = field(default_factory=dict)
 
     def turn(self, cluster: VirtualCluster) -> None:
-        """Split the bundles above a limit, once a minute."""
+        """Once a minute, split the bundles above one of the limits."""
         for item in cluster.reports():
             self.averages.add_report(item, now_ms=cluster.wall_ms)
         if cluster.now % SHEDDING_INTERVAL >= 1e-6:

@@ -1,13 +1,13 @@
-"""A loop like the extensible load manager's own: TransferShedder (`compat.transfer`) once a minute, bare.
+"""A balancer like Pulsar's extensible load manager: TransferShedder (`compat.transfer`) runs once a minute.
 
-It differs from the modular loop as in Pulsar 4.2: each broker smooths its score every few seconds and publishes it with
-its report, and its largest bundles with every refresh of its statistics. A broker that unloaded or received a bundle
-disappears from both tables. Its load is back a few seconds later, smoothed from the start, its bundles after the next
-refresh; until then the shedder skips its turn. A bundle moves directly to its target. Candidates are the bundles that
-policies and the channel allow; bundles of namespaces with policies are not published.
+It follows Pulsar 4.2. Each broker smooths its score every few seconds and publishes the score with its report. With
+every refresh of its statistics it also publishes its largest bundles, without those of namespaces with policies. After
+a broker unloaded or received a bundle, both publications are deleted. The score is published again a few seconds later,
+and smoothing starts again. The bundles are published again with the next refresh. Until then the shedder does nothing.
+A bundle moves directly to its target.
 
-Reports are written when a modular broker would write one (the conditions are the same), CPU is the only usage in them,
-and a late report has the score of its arrival.
+Simplifications: reports are written under the conditions of the modular load manager, CPU is the only usage in them,
+and a delayed report contains the score at its arrival.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from bundlekeel.simulator.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.simulator.native import GRACE_SECONDS, SHEDDING_INTERVAL
 from bundlekeel.simulator.reports import broker_id
 
-# `TOMBSTONE_DELAY_IN_MILLIS`: a broker vanishes from the tables at most once in this time.
+# Pulsar's `TOMBSTONE_DELAY_IN_MILLIS`: a broker deletes its published load at most once in this time.
 TOMBSTONE_SECONDS = 10.0
 BOTH_WAYS = [THROUGHPUT_IN, THROUGHPUT_OUT]
 
 
 @dataclass(kw_only=True)
 class NativeTransfer:
-    """The balancer of brokers with the extensible load manager. `params.compat`: the release."""
+    """The balancer of brokers with the extensible load manager. `params.compat`: the Pulsar release to follow."""
 
     params: Parameters
     policies: Policies = field(default_factory=Policies)
@@ -43,7 +43,7 @@ class NativeTransfer:
     hits: int = 0
     recent: dict[str, float] = field(default_factory=dict)
     recent_brokers: dict[str, int] = field(default_factory=dict)
-    # By broker: smoothed score and throughput; published load; time and refresh of its last disappearance.
+    # By broker: smoothed score and throughput; published load; time and refresh of the last deletion of that load.
     _smoothed: dict[int, tuple[float, float]] = field(default_factory=dict)
     _loads: dict[int, Load] = field(default_factory=dict)
     _vanished: dict[int, float] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class NativeTransfer:
     _processed: tuple[int, int] = (0, 0)
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """Smooth and publish as brokers do, and shed once a minute."""
+        """Smooth and publish the brokers' scores, and shed once a minute."""
         if cluster.now % cluster.settings.report_interval < 1e-6:
             self._smooth(cluster)
         for item in cluster.reporter.take_fresh():
@@ -70,7 +70,7 @@ class NativeTransfer:
         self._tombstones(cluster, landed)
 
     def _smooth(self, cluster: VirtualCluster) -> None:
-        """Combine the previous score with the present one, as `BrokerLoadData.update`."""
+        """Update each broker's smoothed score with its present usage, as Pulsar's `BrokerLoadData.update` does."""
         reporter, weight = cluster.reporter, self.params.history_weight
         scores = percent(reporter.cpu * 100, np.full(len(reporter.cpu), 100.0)) / 100 * self.params.cpu_weight
         for broker in np.flatnonzero(cluster.running).tolist():
@@ -83,7 +83,7 @@ class NativeTransfer:
             )
 
     def _tombstones(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """Reset each broker that lost (also by a split) or got a bundle; it is absent until it publishes again."""
+        """Delete the published load of each broker that lost (also by a split) or received a bundle."""
         moved, divided = cluster.moved[self._processed[0] :], cluster.divided[self._processed[1] :]
         self._processed = (len(cluster.moved), len(cluster.divided))
         owners = [int(cluster.bundles.owner[cluster.bundles.index[item.children[0]]]) for item in divided]
@@ -142,7 +142,7 @@ class NativeTransfer:
         )
 
     def _top(self, cluster: VirtualCluster, broker: int) -> list[TopBundle]:
-        """Return the broker's statistics of its largest bundles, smallest first."""
+        """Return the largest bundles that a broker publishes, smallest first."""
         rows, traffic = cluster.reporter.statistics(broker, cluster.bundles)
         named = [row for row in range(len(rows)) if traffic[row, BOTH_WAYS].sum() > 0]
         if self.policies.isolation and not self.params.bundles_with_policies:

@@ -1,4 +1,4 @@
-"""HTML pages in one file: Jinja2 templates, with matplotlib plots as inline SVG. A page loads nothing from outside.
+"""Render self-contained HTML pages from Jinja2 templates, with matplotlib plots as inline SVG.
 
 Needs the extra `plots`.
 """
@@ -21,7 +21,7 @@ _NO_METADATA: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 mpl.rcParams.update(
     {
-        # The same figure gives the same SVG text at any time and on any machine.
+        # With a constant salt, equal figures give equal SVG texts.
         "svg.hashsalt": "bundlekeel",
         "svg.fonttype": "none",
         "font.family": "sans-serif",
@@ -40,7 +40,7 @@ mpl.rcParams.update(
 
 
 def render(package: str, template: str, **values: Any) -> str:
-    """Return a page from the folder `templates` of a package. Templates may extend `page.html` of this package."""
+    """Render `template` from the folder `templates` of a package. Templates can extend `page.html` of this package."""
     loader = ChoiceLoader([PackageLoader(package), PackageLoader("bundlekeel.simulator")])
     pages = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     return pages.get_template(template).render(values) + "\n"

@@ -1,4 +1,4 @@
-"""Pairs of shedder and placement as Pulsar combines them, and PIP-364's five properties as measures."""
+"""Pairs of shedder and placement, as Pulsar combines them, and the five properties by which PIP-364 compares them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bundlekeel.model.parameters import choices
 from bundlekeel.simulator.run import Contender, Run, Source
 
 RELEASE = "4.2"
-# maxUnloadPercentage, which Pulsar's AvgShedder and UniformLoadShedder share.
+# Default of maxUnloadPercentage in Pulsar's AvgShedder and UniformLoadShedder.
 MAX_UNLOAD = 0.2
 RATE, USAGE, AVG = "least_long_term_message_rate", "least_resource_usage", "avg"
 
@@ -26,25 +26,25 @@ ALL_PAIRS = (
     "avg+avg",
     "transfer",
 )
-# Pulsar ships these (`transfer` in its extensible load manager, which has only one placement). The others run in the
-# corrected form.
+# Shedders that Pulsar contains. `transfer` is part of the extensible load manager, which has only one placement. A pair
+# with another strategy runs Bundlekeel's own cycle with that strategy ("corrected").
 NATIVE = ("threshold", "overload", "uniform", "avg", "transfer")
 
 
 def contender(strategy: str, source: Source = "counters") -> Contender:
-    """Return Bundlekeel with a strategy. Raises ConfigError if it is unknown."""
+    """Return Bundlekeel with this strategy as a contender. Raises ConfigError if the strategy is unknown."""
     _check_name(strategy, choices("strategy"), "strategy")
     return Contender(label=strategy, source=source, parameters={"strategy": strategy})
 
 
 def native(strategy: str) -> Contender:
-    """Return the brokers' own class of this name with its usual placement."""
+    """Return Pulsar's own shedder of this name, with the placement that Pulsar usually combines with it."""
     _check_name(strategy, NATIVE, "strategy")
     return pair(f"{strategy}+{USUAL[strategy]}")
 
 
 def pair(text: str) -> Contender:
-    """Return `shedder+placement` (or a shedder alone) as in brokers. Raises ConfigError if a name is unknown."""
+    """Parse `shedder+placement`; without placement, the usual one. Raises ConfigError if a name is unknown."""
     shedder, _, placement = text.partition("+")
     _check_name(shedder, STRATEGIES, "pair")
     placement = placement or USUAL[shedder]
@@ -67,7 +67,7 @@ def pair(text: str) -> Contender:
 
 
 def pairs(text: str) -> list[Contender]:
-    """Return one pair, or `all`: those of PIP-364 with avg and transfer."""
+    """Parse one pair, or `all`: the pairs that PIP-364 compares, AvgShedder and TransferShedder."""
     return [pair(item) for item in (ALL_PAIRS if text == "all" else (text,))]
 
 
@@ -78,7 +78,7 @@ def _check_name(name: str, allowed: tuple[str, ...], field: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PairProperty:
-    """One of PIP-364's five columns: its scenario, and its measure."""
+    """One of the five properties in PIP-364's table: the scenario that shows it, and the function that measures it."""
 
     scenario: str
     title: str
@@ -87,9 +87,10 @@ class PairProperty:
 
 
 def _busiest(run: Run) -> float:
-    """Return the load in percent, at the end, of the most loaded broker that a balancer could have helped.
+    """Return the highest load of a broker at the end, in percent.
 
-    A broker whose host is busy with other processes is excluded, unless it got additional load.
+    A broker whose host is busy with other processes counts only if it received additional load, because no balancer
+    can reduce that usage.
     """
     _, used, takes = run.curves.table()
     helpless = (run.curves.foreign[-1] > 0) & (used[-1] <= used[0] + 1e-9)
@@ -107,14 +108,14 @@ def _onto_loaded(run: Run) -> float:
     wrong = 0
     for move in run.cluster.moved:
         if move.by == "balancer" and move.target >= 0:
-            # The sample at that time already contains the move.
+            # Use the sample before the move, because the one at that time already contains the move.
             row = max(0, int(np.searchsorted(times, move.at)) - 1)
             wrong += bool(used[row, move.target] > mean[row])
     return float(wrong)
 
 
 def _needless(run: Run) -> float:
-    """Return the moved load, as a multiple of the load that had to move for perfect balance."""
+    """Return the moved load divided by the load that must move for perfect balance."""
     _, used, takes = run.curves.table()
     first = used[0][takes[0]]
     needed = float(np.maximum(first - first.mean(), 0.0).sum())
@@ -122,7 +123,7 @@ def _needless(run: Run) -> float:
 
 
 def _time(run: Run) -> float:
-    """Return the minutes until max/mean stays within the scenario's limit; infinite if it never does."""
+    """Return the minute from which max/mean stays within the scenario's limit; infinite: never."""
     since = run.measures.balanced_minute
     return math.inf if since is None else since
 

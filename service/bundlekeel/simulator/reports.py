@@ -1,8 +1,8 @@
-"""Measurements and reports of brokers: late, rare and sometimes wrong, as in Pulsar (`LoadReportUpdaterTask`).
+"""Load reports of the virtual brokers: as late, rare and sometimes wrong as in Pulsar (`LoadReportUpdaterTask`).
 
-Bundle statistics are means over the last statistics interval of each broker, and its bundle list is refreshed with
-them; CPU is the mean over its last host-usage interval. A report is rewritten only if traffic or number of bundles
-changed by more than 10 %, the highest usage by more than 10 points, or after 15 minutes.
+A broker's bundle list and statistics (means) are refreshed once per statistics interval. CPU is the mean over the last
+host-usage interval. A broker writes a new report only if traffic or the number of bundles changed by more than 10 %, if
+the highest usage changed by more than 10 points, or if the last report is 15 minutes old.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ OVER_REPORTED = 2.5
 
 
 def broker_id(index: int) -> str:
-    """Return the id of a broker; ids sort by index."""
+    """Return the id of a broker. Ids sort in the order of the indices."""
     return f"b{index:04d}:8080"
 
 
 class Reporter:
-    """The reporting side of all brokers, as columns.
+    """Measures and writes the reports of all brokers. Lists and arrays have one value per broker.
 
-    `visible`: content of each broker's node, None if there is no node; `stored_ms`: time of its write by the store's
-    clock, which is also the balancer's.
+    `visible`: report in each broker's node; None: the node does not exist. `stored_ms`: time of the report's write by
+    the clock of the metadata store, which is also the balancer's clock.
     """
 
     def __init__(self, count: int, settings: ScenarioSettings, seed: np.random.SeedSequence) -> None:
@@ -52,7 +52,7 @@ class Reporter:
         self._rates: list[Floats] = []
         self._names: list[tuple[str, ...]] = []
         self._names_of: list[tuple[int, bytes]] = []
-        # Values that decide whether a report is due: present ones, and those of the last report.
+        # A report is due if the present values (`_now`) differ enough from those of the last report (`_written`).
         self._now: Floats = np.zeros((0, 3))
         self._written: Floats = np.zeros((0, 3))
         self._written_at: Floats = np.zeros(0)
@@ -67,7 +67,7 @@ class Reporter:
         return round(settings.statistics_interval / settings.tick), round(settings.host_interval / settings.tick)
 
     def add(self, count: int) -> None:
-        """Add brokers, each with its own phases of the two intervals."""
+        """Add brokers. Each refreshes its statistics and its host usage at random ticks of the two intervals."""
         first = len(self.visible)
         for index in range(first, first + count):
             for slots in self._slots:
@@ -88,13 +88,15 @@ class Reporter:
         self._written_at = np.concatenate([self._written_at, more + NEVER])
 
     def due(self, tick: int) -> tuple[list[int], list[int]]:
-        """Return the brokers whose statistics, and those whose host usage, are refreshed in this tick."""
+        """Return the brokers that refresh their statistics in this tick, and those that refresh their host usage."""
         statistics, host = (slots[tick % len(slots)] for slots in self._slots)
         return statistics, host
 
     def since(self) -> tuple[Floats, Floats]:
-        """Return the seconds since each broker's last refresh of statistics and of host usage, as if there were some
-        before 0."""
+        """Return the seconds since each broker's last refresh of statistics, and of host usage, at time 0.
+
+        The brokers are assumed to have refreshed both before time 0, too.
+        """
         count, step = len(self.visible), self.settings.tick
         seconds = np.zeros((2, count))
         for place, slots in enumerate(self._slots):
@@ -111,7 +113,7 @@ class Reporter:
     # --- measuring ---
 
     def measure(self, broker: int, rows: Ints, rates: Floats) -> None:
-        """Refresh a broker's statistics: its bundles, and the average load of each."""
+        """Refresh a broker's statistics. `rows`: indices of its bundles; `rates`: average load of each."""
         noise = self.settings.rate_noise
         self.refreshes[broker] += 1
         self._rows[broker] = rows
@@ -120,14 +122,14 @@ class Reporter:
         self._now[broker, 1] = len(rows)
 
     def sample_cpu(self, broker: int, busy: float, *, exact: bool = False) -> None:
-        """Refresh a broker's host usage: the busy share of its CPU."""
+        """Refresh a broker's CPU usage. `busy`: 0 to 1; noise is added unless `exact`."""
         noise = 0.0 if exact else self._rng.normal(0.0, self.settings.cpu_noise)
         # Brokers with an unsupported cgroup version may report more than 100 % CPU.
         self.cpu[broker] = OVER_REPORTED if self.bad[broker] == "over" else min(max(busy + noise, 0.0), 1.0)
         self._now[broker, 2] = self.cpu[broker]
 
     def statistics(self, broker: int, bundles: VirtualBundles) -> tuple[Ints, Floats]:
-        """Return the bundles (rows) in a broker's statistics, and their traffic (columns of `TRAFFIC`)."""
+        """Return the indices of the bundles in a broker's statistics, and their traffic (columns of `TRAFFIC`)."""
         rows = self._rows[broker]
         return rows, self._rates[broker][:, None] * bundles.unit[rows]
 
@@ -141,7 +143,7 @@ class Reporter:
     # --- writing ---
 
     def write_due(self, now: float, alive: Ints, started: Floats, bundles: VirtualBundles) -> None:
-        """Rewrite the reports that are due, and deliver the delayed ones."""
+        """Write the reports that are due, and make delayed reports visible whose delay has passed."""
         old, new = self._written[alive], self._now[alive]
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.abs(old[:, :2] - new[:, :2]) / old[:, :2]
@@ -155,7 +157,7 @@ class Reporter:
             self._show(broker, report, stored_ms)
 
     def write(self, broker: int, now: float, started: float, bundles: VirtualBundles) -> None:
-        """Write one report, which may be lost or delayed."""
+        """Write one report. The settings of the scenario decide whether it is lost or delayed."""
         self._written[broker], self._written_at[broker] = self._now[broker], now
         if self.loss[broker] and self._rng.random() < self.loss[broker]:
             return
@@ -187,7 +189,7 @@ class Reporter:
     def exact(
         self, broker: int, now: float, bundles: VirtualBundles, rows: Ints, loads: Floats, cpu: float
     ) -> BrokerReport:
-        """Return the report as it would be if statistics had no delay."""
+        """Return a report with these loads, as if the broker measured and reported without delay."""
         return self._build(broker, now, 0.0, bundles, rows, loads, cpu)
 
     def _report(self, broker: int, now: float, started: float, bundles: VirtualBundles) -> BrokerReport:

@@ -1,4 +1,4 @@
-"""Run of a scenario: the cluster, its traffic and events, and one balancer; sampled every cycle."""
+"""Run a scenario with one balancer on a virtual cluster, with a sample of all loads every cycle."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Source = Literal["counters", "reports"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A balancer to compare. `kind`: Bundlekeel's cycle, the brokers' own loop, or none.
+    """A balancer to compare. `kind`: Bundlekeel, the brokers' own balancer, or none.
 
-    `source`: Bundlekeel's loads come from the brokers' counters (as a sidecar's by default), or only from their
-    reports. The brokers' own loop always reads reports. `parameters` override those of the scenario. `compared`: only
-    for comparison; its missed expectations are not failures.
+    `source`: whether Bundlekeel reads the brokers' counters (the sidecar's default) or only their load reports. The
+    brokers' own balancer always uses reports. `parameters` override those of the scenario. `compared`: missed
+    expectations of this contender are not failures.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Contender:
         return self.kind == "native"
 
 
-# AvgShedder places by the hash of a random number; round robin has nearly the same effect.
+# AvgShedder selects brokers by the hash of a random number. Round robin has nearly the same effect.
 _LOOKUPS: dict[str, Lookup] = {
     "least_long_term_message_rate": "least_long_term_message_rate",
     "least_resource_usage": "least_resource_usage",
@@ -70,7 +70,7 @@ STILL = Contender(label="no balancer", kind="none", source="reports", parameters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One finished run. `findings`: expectations and whether they were met; `digest`: hash of all decisions."""
+    """One finished run. `findings`: result of each expectation; `digest`: hash of all decisions of the balancer."""
 
     scenario: Scenario
     contender: Contender
@@ -89,7 +89,7 @@ class Run:
 
 
 class Simulation:
-    """One scenario in progress: `run` it to its end, or `step` by tick. Both need the loop of `virtual_time`."""
+    """One scenario in progress. `run` runs it to its end, `step` runs one tick. Both need a `VirtualLoop`."""
 
     def __init__(
         self, scenario: Scenario, contender: Contender, seed: int, timer: Callable[[], float] | None = None
@@ -111,7 +111,7 @@ class Simulation:
         self._sample()
 
     async def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Run all ticks, with a task that reads counters. `progress` receives the completed share, 0 to 1."""
+        """Run all ticks, and read counters meanwhile. `progress` is called with the completed share, 0 to 1."""
         async with asyncio.TaskGroup() as tasks:
             live = self.balancer.live if isinstance(self.balancer, Bundlekeel) else None
             reading = tasks.create_task(live.run()) if live else None
@@ -153,8 +153,7 @@ class Simulation:
         return replace(outcome, findings=judge(outcome, still=still, direct=direct))
 
     def _brokers_split(self) -> bool:
-        """Return whether the brokers' automatic splits are on: where Bundlekeel would split, native balancers split,
-        too."""
+        """Return whether the brokers split bundles automatically: also where Bundlekeel would do it in their place."""
         return self.contender.native and self.scenario.splits == "bundlekeel"
 
     def _balancer(self) -> Balancer:
@@ -179,10 +178,10 @@ class Simulation:
         return balancer
 
     def _live(self, balancer: Bundlekeel) -> LiveLoads:
-        """Return the sidecar's reader of counters, connected as in a leader."""
+        """Return the sidecar's reader of counters, connected to the virtual cluster."""
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
-        # It reads only boundaries from the metadata.
+        # The reader uses the metadata store only for the hash boundaries of bundles.
         demand = CounterDemand(
             wanted=lambda: True,
             moving=lambda: bool(balancer.ledger.entries),
@@ -225,21 +224,24 @@ def simulate(
     timer: Callable[[], float] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
-    """Run a scenario to its end. Raises ConfigError if it is invalid. `progress` receives the completed share, 0 to
-    1."""
+    """Run a scenario to its end. Raises ConfigError if the scenario is invalid.
+
+    `timer` returns seconds and is used to measure the slowest plan. `progress` is called with the completed share, 0
+    to 1.
+    """
     simulation = Simulation(scenario, contender, seed, timer)
     run_virtually(simulation.run(progress))
     return simulation.finish()
 
 
 def mean_imbalance(scenario: Scenario, seed: int) -> float:
-    """Return the mean max/mean without a balancer."""
+    """Run the scenario without a balancer and return the time mean of max/mean (highest load / mean load)."""
     bare = replace(scenario, expect=replace(scenario.expect, no_worse_than_still=False, within_direct=None))
     return simulate(bare, STILL, seed).measures.mean_max_over_mean
 
 
 def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel]:
-    """Return the cluster at its start. Traffic and sizes depend only on the seed, not on the balancer."""
+    """Return the cluster at its start and its traffic, which depend on scenario and seed but not on the balancer."""
     for_traffic, for_cluster = np.random.SeedSequence(seed).spawn(2)
     groups, settings = scenario.brokers, scenario.settings
     capacities = np.repeat([group.capacity for group in groups], [group.count for group in groups])
@@ -252,9 +254,9 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """Return the scenario with the pair's placement for unowned bundles, if brokers balance themselves.
+    """Return the scenario with the contender's placement of unowned bundles, if it is the brokers' own balancer.
 
-    The extensible load manager does not count the bundles of a namespace.
+    The extensible load manager ignores how many bundles of a namespace a broker has.
     """
     named = contender.parameters
     lookup = _LOOKUPS.get(str(named.get("placement", ""))) if contender.native else None
@@ -263,7 +265,7 @@ def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
 
 
 def _by_seconds(scenario: Scenario, contender: Contender) -> Scenario:
-    """Return the scenario with ticks of at most a second for counters, which are read every few seconds."""
+    """Return the scenario with ticks of at most a second if the contender reads counters, every few seconds."""
     tick = scenario.settings.tick
     if contender.source == "counters":
         tick /= math.ceil(tick)
@@ -271,8 +273,11 @@ def _by_seconds(scenario: Scenario, contender: Contender) -> Scenario:
 
 
 def parameters(scenario: Scenario, contender: Contender) -> Parameters:
-    """Return defaults, overridden by the scenario's parameters, the cluster's intervals, and the contender's
-    parameters."""
+    """Return the parameters of a run.
+
+    Defaults are overridden by the scenario's parameters, then by the cluster's intervals, then by the contender's
+    parameters.
+    """
     named = {**scenario.parameters, **contender.parameters}
     values: dict[str, object] = {
         **compat_defaults(str(named.get("compat", "none")), named.get("strategy")),
@@ -288,7 +293,7 @@ def parameters(scenario: Scenario, contender: Contender) -> Parameters:
 
 
 def _overrides(scenario: Scenario, capacities: Floats) -> tuple[CapacityOverride, ...]:
-    """Return each broker's capacity as throughput of both directions; its CPU is then ignored."""
+    """Return each broker's capacity as throughput in and out together. Plans then ignore the broker's CPU."""
     most = 2 * scenario.settings.broker_bytes
     return tuple(
         CapacityOverride(pattern=broker_id(place), throughput=most * capacity, ignore=("cpu",))
@@ -297,14 +302,14 @@ def _overrides(scenario: Scenario, capacities: Floats) -> tuple[CapacityOverride
 
 
 def _policies(scenario: Scenario, cluster: VirtualCluster) -> Policies:
-    """Return the isolation policies in Pulsar's form; lookups of the virtual cluster respect them, too."""
+    """Return the isolation policies in Pulsar's form, and make the lookups of the virtual cluster follow them."""
     policies, bundles = [], cluster.bundles
     rows = {name.rpartition("/")[0]: int(row) for name, row in zip(bundles.names, bundles.namespace, strict=True)}
     hosts = [broker_id(broker).partition(":")[0] for broker in range(len(cluster.capacity))]
     allowed = np.ones((len(rows), len(hosts)), dtype=bool)
     for policy in scenario.isolation:
         mine = [space for space in rows if re.fullmatch(rf"{re.escape(policy.tenant)}(-\d+)?", space)]
-        # Primary brokers of a policy accept no bundles of namespaces without a policy.
+        # Primary brokers of a policy do not accept bundles of namespaces without a policy.
         primaries = np.isin(np.arange(len(hosts)), policy.brokers)
         for space, row in rows.items():
             allowed[row] &= primaries if space in mine else ~primaries
@@ -326,20 +331,20 @@ Act = Callable[[], None]
 
 
 class Events:
-    """Executes a scenario's events when they are due, and undoes the temporary ones."""
+    """Executes a scenario's events when they are due, and ends temporary events after their minutes."""
 
     def __init__(self, scenario: Scenario, cluster: VirtualCluster, traffic: TrafficModel, balancer: Balancer) -> None:
         self._scenario, self._cluster, self._traffic, self._balancer = scenario, cluster, traffic, balancer
         self._due: list[tuple[float, int, Act]] = []
         self._serial = 0
-        # Bundle numbers of events count within their tenant, as at the start.
+        # Events identify a bundle by its number within its tenant at the start of the run.
         self._first: list[int] = np.cumsum([0, *(tenant.bundles for tenant in scenario.tenants)]).tolist()
         self._places = {tenant.name: place for place, tenant in enumerate(scenario.tenants)}
         for event in scenario.events:
             self._later(event.at * 60, self._act(event))
 
     def run(self) -> None:
-        """Execute the events that are due."""
+        """Execute the events that are due by now."""
         while self._due and self._due[0][0] <= self._cluster.now + 1e-9:
             heapq.heappop(self._due)[2]()
 
@@ -384,7 +389,7 @@ class Events:
             self._cluster.drain(broker)
 
     def _restart(self, event: Event) -> None:
-        """Restart brokers one at a time; each is away for some minutes."""
+        """Restart brokers one at a time. Each is down for some minutes."""
         for place, broker in enumerate(event.brokers):
             self._after(60 * event.minutes * place, partial(self._cluster.drain, broker))
             self._after(60 * event.minutes * (place + 1), partial(self._cluster.start, broker))
@@ -409,7 +414,7 @@ class Events:
         self._passing("delay", event, event.seconds, self._scenario.settings.report_delay)
 
     def _passing(self, column: str, event: Event, value: float, usual: float) -> None:
-        # By name, because later brokers replace the column.
+        # Read the array again when the event ends, because brokers that are added meanwhile replace it.
         brokers, reporter = list(event.brokers), self._cluster.reporter
         getattr(reporter, column)[brokers] = value
         if event.minutes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final, Literal
 
-# Read by the schema check of scenario files (cli/sim_files.py): an unknown key is an error.
+# Configuration of pydantic, which reads scenario files (sim_files.py): an unknown key is an error.
 _STRICT: dict[str, str] = {"extra": "forbid"}
 
 EventKind = Literal[

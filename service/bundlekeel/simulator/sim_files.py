@@ -25,7 +25,7 @@ from bundlekeel.simulator.scenario import Scenario
 
 SUFFIX = ".yaml"
 _VALUE_LIMIT = 60
-# Expected kind by the prefix of pydantic's error type.
+# What an error message says is expected, by the prefix of pydantic's error type.
 _KINDS = {
     "tuple": "a list",
     "dataclass": "a mapping of fields",
@@ -40,7 +40,7 @@ _REQUIRED = tuple(one.name for one in fields(Scenario) if one.default is one.def
 
 
 def shipped() -> dict[str, str]:
-    """Return the text of every shipped scenario by name, in the order of the suite."""
+    """Return the YAML text of every scenario in this package by name, in the order of the suite."""
     folder = resources.files("bundlekeel.simulator").joinpath("scenarios")
     texts = {
         item.name.removesuffix(SUFFIX): item.read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def shipped() -> dict[str, str]:
 
 
 def shipped_text(name: str) -> str:
-    """Return the text of a shipped scenario. Raises ConfigError with the nearest names if there is none."""
+    """Return the YAML text of a shipped scenario. Raises ConfigError, with similar names, if it is unknown."""
     texts = shipped()
     if name in texts:
         return texts[name]
@@ -67,15 +67,15 @@ def shipped_text(name: str) -> str:
 
 @cache
 def suite() -> tuple[Scenario, ...]:
-    """Return all shipped scenarios by case number, those without a number last."""
+    """Return all shipped scenarios in the order of their case numbers; scenarios without a number are last."""
     scenarios = [parse(text, origin=f"{name}{SUFFIX}") for name, text in shipped().items()]
     return tuple(sorted(scenarios, key=lambda item: (item.case or 1000, item.name)))
 
 
 def load(source: str) -> Scenario:
-    """Return a scenario by the name of a shipped one or by path. Raises ConfigError if it is invalid."""
+    """Return the scenario `source`: a shipped one by name, or a file by path. Raises ConfigError if it is invalid."""
     path = Path(source)
-    # Not `path.exists`, which raises OSError for a name of more than 255 characters.
+    # `Path.exists` would raise OSError for a name of more than 255 characters.
     if source in shipped() or not (os.path.exists(path) or "/" in source or source.endswith((SUFFIX, ".yml"))):  # noqa: PTH110
         return parse(shipped_text(source), origin=f"{source}{SUFFIX}")
     try:
@@ -87,7 +87,10 @@ def load(source: str) -> Scenario:
 
 
 def parse(text: str, *, origin: str) -> Scenario:
-    """Parse a scenario from YAML. Raises ConfigError with every schema problem, else with the first wrong value."""
+    """Parse a scenario from YAML. `origin`: name of the file in messages.
+
+    Raises ConfigErrors with all violations of the schema, or ConfigError with the first invalid value.
+    """
     tree = read_mapping(text, origin=origin)
     if tree.keys().isdisjoint(_REQUIRED):
         kind = "a settings file, not a scenario" if {*children(())}.intersection(tree) else "not a scenario"

@@ -72,7 +72,7 @@ ShowOption = Annotated[
     ),
 ]
 
-# Seconds between two progress lines in a pipe.
+# Seconds between two progress lines if the output is not a terminal.
 _LINE_SECONDS = 30.0
 
 
@@ -152,7 +152,7 @@ def _list(output: Output) -> None:
     ]
 
     def render(value: Any, layout: TableLayout) -> Any:
-        # At 80 columns, only the titles fit.
+        # On a terminal of 80 columns there is only room for the titles.
         sizes = [] if layout.narrow else ["brokers", "bundles"]
         heads = [f">{size}" for size in sizes]
         listing = table("scenario", *heads, ">minutes", "about", caption=numbered(len(value), "scenario"))
@@ -194,7 +194,7 @@ def _contenders(
 
 
 def _with_values(plain: Contender, sets: Mapping[str, str]) -> Contender:
-    """Return a contender with other parameter values, for comparison."""
+    """Return a contender with the parameter values `sets`; its missed expectations are not failures."""
     values, _ = canonical(sets)
     own = {**plain.parameters, **{name: item.value for name, item in values.items()}}
     return replace(plain, label=f"{plain.label}, changed", parameters=own, compared=True)

@@ -1,4 +1,4 @@
-"""The page of `simulate --html`: loads over time, moves and splits as marks, measures, missed expectations.
+"""Render the page of `simulate --html`: loads over time, marks for moves and splits, measures, missed expectations.
 
 Needs the extra `plots`.
 """
@@ -33,13 +33,13 @@ from bundlekeel.simulator.simulate_report import (
     pair_rows,
 )
 
-# More brokers are shown as bands, because more lines look alike.
+# With more brokers than this, a plot shows bands, because the lines could not be distinguished.
 MOST_LINES = 16
 MOST_POINTS = 240
 
 
 def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> str:
-    """Return the page. `origin`: time and command; `of_pairs`: it begins with PIP-364's table."""
+    """Return the page. `origin`: time and command to show; `of_pairs`: whether the page begins with PIP-364's table."""
     scenarios = grouped(runs)
     pairs = {
         "title": PAIRS_TITLE,
@@ -63,14 +63,14 @@ def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> st
 
 
 def _labels(runs: Any) -> str:
-    """Return the names of the contenders, each once. A name may contain a comma."""
+    """Return the names of the contenders as one text, each once. A name can contain a comma."""
     return " · ".join(dict.fromkeys(run.contender.label for run in runs))
 
 
 def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> dict[str, Any]:
     """Return the values of one section of the template."""
     first = [runs[0] for _, runs in rows]
-    # All plots have the same top, in steps of 20 %, at most 200 %.
+    # The axes of all plots end at the same value: a multiple of 20 %, at most 200 %.
     highest = max(run.measures.highest / 100 for run in first)
     top = min(max(1.0, math.ceil(highest * 5) / 5), 2.0)
     return {
@@ -91,7 +91,7 @@ def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> dict[str,
 
 
 def _compare(runs: Sequence[Run]) -> str:
-    """Return when a contender was balanced, how many bundles moved, and the parameters that are not the stock ones."""
+    """Return when a contender was balanced, how many bundles it moved, and its parameters that are not defaults."""
     balanced, unloads = (
         figure(runs, next(column for column in COLUMNS if column.title == title))
         for title in ("balanced min", "unloads")
@@ -102,19 +102,19 @@ def _compare(runs: Sequence[Run]) -> str:
 
 
 def _row(label: str, runs: Sequence[Run]) -> list[str | tuple[str, str]]:
-    """Return the cells of a contender. The range over the seeds is a second line."""
+    """Return the table cells of a contender. The range over the seeds is a second line in a cell."""
     missed = next((run for run in runs if run.failed), None)
     state = ("held", "good") if missed is None else ("not held", _fault(missed))
     return [label, state, *(figure(runs, column).replace(" (", "\n").replace(")", "") for column in COLUMNS)]
 
 
 def _fault(run: Run) -> str:
-    """Return the class of a missed expectation: red only if the command fails because of it."""
+    """Return the CSS class of a missed expectation: red only if the command fails because of it."""
     return "bad" if counts(run) else "soft"
 
 
 def _plot(run: Run, top: float) -> Figure:
-    """Plot the loads of one run, with its moves below. `top`: end of the axis, the same for runs to be compared."""
+    """Plot the loads of one run, with its moves below. `top`: end of the load axis, as a share of a broker."""
     plot = Figure(figsize=(5.6, 2.7), layout="constrained")
     axes, marks = plot.subplots(2, 1, sharex=True, height_ratios=(5, 1))
     times, used, takes = run.curves.table()

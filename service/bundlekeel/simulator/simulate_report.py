@@ -1,4 +1,4 @@
-"""Output of `bundlekeel simulate`: measures over seeds, and PIP-364's table of five properties, measured."""
+"""Output of `bundlekeel simulate`: measures of the contenders over seeds, and PIP-364's table of five properties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL_WIDTH = 150
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One measure. `why`: its line in the glossary."""
+    """One measure in the table. `why`: its explanation below the table."""
 
     title: str
     value: Callable[[RunMeasures], float | None]
@@ -59,7 +59,7 @@ COLUMNS = (
 
 
 def figure(runs: Sequence[Run], column: Column) -> str:
-    """Return a measure over seeds: the value, or median and range."""
+    """Return a measure as text: the value of a single run, or median and range of the runs with several seeds."""
     values = [column.value(run.measures) for run in runs]
     present = [value for value in values if value is not None]
     missing = len(values) - len(present)
@@ -83,16 +83,15 @@ def grouped(runs: Sequence[Run]) -> list[tuple[Scenario, list[tuple[str, list[Ru
 
 
 def counts(run: Run) -> bool:
-    """Return whether a missed expectation of this run fails the command: pairs and native classes are only for
-    comparison."""
+    """Return whether the command fails if this run misses an expectation: not if the run is only for comparison."""
     return not run.contender.compared
 
 
 def as_table(runs: Sequence[Run], width: int) -> RenderableType:
-    """Render one table per scenario with the contenders, and the missed expectations.
+    """Render one table of contenders per scenario, and the missed expectations.
 
-    `width`: columns of the screen. If a row per contender does not fit (all measures of one seed need 150 columns),
-    each contender has a column.
+    `width`: columns of the screen. If one row per contender does not fit (all measures of one seed need 150 columns),
+    the table has one column per contender.
     """
     wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
     tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
@@ -102,13 +101,13 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     read = "; ".join(f"{label} reads {source}" for label, source in sources.items())
     notes += [Text(f"{read}; brokers' own classes read reports.\n")] if sources else []
     legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
-    # A pipe is as wide as its tables.
+    # If the output is not a terminal, `width` is that of the widest table: do not make the legend as wide.
     legend = fill(legend, min(width, 100), break_on_hyphens=False)
     return Group(*tables, *notes, Text(legend, style="dim"))
 
 
 def other_values(parameters: Mapping[str, object]) -> str:
-    """Return the parameters that are not stock values, without the strategy: `avg_low_threshold_percent 5, ...`."""
+    """Return the parameters that are not defaults, without the strategy: `avg_low_threshold_percent 5, ...`."""
     texts = {name: f"{item:.12g}" if isinstance(item, float) else item for name, item in parameters.items()}
     return ", ".join(f"{name} {item}" for name, item in texts.items() if name != "strategy")
 
@@ -117,7 +116,7 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
     head = f"{scenario.name}: {scenario.title} ({scenario.minutes:g} minutes)"
     labels = [f">{label}" for label, _ in rows]
     heads = ("strategy", "expected", *(f">{column.title}" for column in COLUMNS))
-    # A title would be wrapped to the width of the table.
+    # Print the title above the table: a table's own title would be wrapped to the width of the table.
     listing = table(*heads) if wide else table("", *labels)
     notes: list[RenderableType] = []
     cells: list[tuple[str | Text, ...]] = []

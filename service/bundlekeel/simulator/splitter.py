@@ -1,4 +1,4 @@
-"""Splits on a virtual cluster: the positions, and the children's averages until their broker reports them."""
+"""Split bundles of a virtual cluster, and estimate the children's loads until their broker reports them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bundlekeel.simulator.cluster import VirtualCluster
 
 @dataclass(slots=True)
 class SimulatedSplitter:
-    """Executes planned splits. `splits`: the children of each parent that a broker's report may still contain."""
+    """Executes planned splits. `splits`: children by parent, as brokers' reports can still contain the parent."""
 
     splits: dict[str, SplitChildren] = field(default_factory=dict)
 
     def split(self, cluster: VirtualCluster, split: Split, averages: Averages) -> SplitFailed | None:
-        """Split a bundle where its load divides, or return why that is not possible.
+        """Split a bundle at the hash that divides its load best. Returns None, or why the split is not possible.
 
-        The children inherit its averages in that proportion.
+        The children's averages are the parent's, divided in the same proportion as the load.
         """
         bundles = cluster.bundles
         row = bundles.index[split.bundle]
@@ -51,7 +51,7 @@ class SimulatedSplitter:
         return None
 
     def updated(self, report: BrokerReport) -> BrokerReport:
-        """Return a report with the children in the places of their parents."""
+        """Return a copy of the report in which the children replace each bundle that was split."""
         return with_children(report, self.splits) if self.splits else report
 
 

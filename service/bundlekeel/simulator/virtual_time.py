@@ -1,4 +1,4 @@
-"""Virtual time: an event loop that never waits. Instead of waiting, its time jumps to the next timer."""
+"""An asyncio event loop in virtual time: instead of waiting, the loop advances its time to the next timer."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Final, TypeVar
 from bundlekeel.simulator.reports import START_MS
 
 T = TypeVar("T")
-# The boot clock at the start of a loop, above 0 so that a deadline of 0 is in the past.
+# Time of the boot clock at the start of a loop. It is above 0, so that a deadline of 0 is in the past.
 START_BOOT: Final = 1_000.0
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Moves the loop's time forward instead of waiting."""
+    """Advances the loop's time to the next timer instead of waiting for it."""
 
     loop: VirtualLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """See `selectors`. Raises RuntimeError if no task can ever continue."""
+        """Advance the time by `timeout`. Raises RuntimeError if every task waits and no timer is set."""
         if timeout is None:
             raise RuntimeError("every task waits, and no timer is set")
         self.loop.now += max(0.0, timeout)
@@ -30,7 +30,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time. `now`: seconds since its start.
 
-    Work for a thread runs immediately and takes no time, because time must not jump while a thread works.
+    `run_in_executor` runs the function immediately in the loop's own thread, and no virtual time passes.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Do not log the end of the process as a failed task."""
+        """Log the error of a task, unless it is KeyboardInterrupt or SystemExit."""
         if not isinstance(context.get("exception"), SystemExit | KeyboardInterrupt):
             super().call_exception_handler(context)
 
@@ -59,14 +59,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """`ports.Clock` by the time of the running loop."""
+    """A `ports.Clock` that shows the virtual time of the running loop."""
 
     def boot(self) -> float:
         """Return seconds on the boot clock."""
         return START_BOOT + asyncio.get_running_loop().time()
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970."""
+        """Return the virtual time, Unix ms."""
         return START_MS + int(asyncio.get_running_loop().time() * 1000)
 
     async def sleep(self, seconds: float) -> None:
@@ -75,6 +75,6 @@ class VirtualClock:
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time, then cancel the tasks it left."""
+    """Run a coroutine to its end in virtual time and return its result. Tasks that still run are then cancelled."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

@@ -1,1 +1,1 @@
-"""Calibrated thresholds in a running sidecar: read, adopt and revert proposals, and plan with shadow strategies."""
+"""Calibrated thresholds in a running sidecar: read, adopt and revert proposals, and compare other strategies."""

@@ -10,11 +10,12 @@ from bundlekeel.planning.relocation import NOT_FOR_BALANCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A shadow plan compared with the live plan. Moves of drains and warms are in both plans and are not counted.
+    """A shadow plan (not executed) compared with the live plan (of the strategy in use) for the same input.
 
-    disagreement: share (0 to 1) of the moves of either plan that the other plan lacks; 0 if neither moves anything.
-    agreement: both_move, both_rest, only_live or only_shadow. regret: predicted max/mean of the scores after the live
-    plan minus that after the shadow plan; above 0 the shadow plan would have balanced the brokers better.
+    Moves that drain or warm a broker are in both plans and are not counted. disagreement: share (0 to 1) of all moves
+    that are in only one of the plans; 0 if no plan moves anything. agreement: which plans move something: both_move,
+    both_rest (none), only_live or only_shadow. regret: predicted max/mean of the scores after the live plan minus the
+    same after the shadow plan. Above 0, the shadow plan would have balanced the brokers better.
     """
 
     strategy: str

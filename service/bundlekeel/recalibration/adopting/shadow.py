@@ -1,7 +1,7 @@
-"""Shadow strategies: they plan each cycle of the leader with its input and their own memory, and execute nothing.
+"""Shadow strategies: strategies that plan on the input of the leader's cycles, only for comparison.
 
-They plan in a thread after the cycle, so the cycle never waits for them. Cycles that end during this time are skipped
-and counted.
+Their plans are never executed. Each strategy has its own memory. Planning runs in a thread after the cycle, so that the
+cycle never waits. Cycles that end before the thread has finished are skipped and counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _ShadowCycle:
 
 
 class ShadowStrategies:
-    """The shadow strategies of a sidecar, as named in its settings."""
+    """Runs the shadow strategies that the settings name."""
 
     def __init__(self, strategies: Sequence[str], telemetry: Telemetry, clock: Clock) -> None:
         self._strategies = tuple(strategies)
@@ -47,7 +47,7 @@ class ShadowStrategies:
     def cycle_ended(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Queue a finished cycle for planning (`leader.cycle.cycle.CycleListener`). Returns immediately."""
+        """Queue a finished cycle of the leader, on which the strategies then plan. Returns immediately."""
         if epoch is None or plan_input is None or result is None:
             return
         if self.busy:
@@ -62,9 +62,10 @@ class ShadowStrategies:
         return self._queued is not None
 
     def news(self) -> dict[str, Any]:
-        """Return the comparisons since the last call, for the next cycle's journal line and history.
+        """Return the last comparison, if this is the first call after it; else an empty map.
 
-        The form is {cycle, strategies: {name: fields of `Comparison`}}; empty if there are none."""
+        The next cycle's journal line and history contain it. Form: {cycle, strategies: {name: fields of `Comparison`}}.
+        """
         news, self._news = self._news, {}
         return news
 
@@ -79,7 +80,7 @@ class ShadowStrategies:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def play(self) -> None:
-        """Plan the queued cycle, if there is one. Raises a plugin's error after all other strategies ran."""
+        """Plan on the queued cycle, if there is one. Raises the error of a plugin, after all other strategies ran."""
         queued = self._queued
         self._arrived.clear()
         if queued is None:
@@ -102,11 +103,11 @@ class ShadowStrategies:
                 params=with_strategy(queued.plan_input.params, strategy),
                 memory=self._memories.get(strategy, StrategyMemory()),
             )
-            # Shielded: a running plan ends before the thread starts the next one.
+            # Shielded, because a thread cannot be cancelled: the running plan ends before the next one starts.
             work = asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, plan, plan_input))
             (result,) = await asyncio.gather(work, return_exceptions=True)
             if isinstance(result, BaseException):
-                # An error of a plugin skips only its own turn; the calling task logs the error.
+                # If a plugin fails, the other strategies still plan. The caller logs the error.
                 failed = result
                 continue
             self._memories[strategy] = result.waiting

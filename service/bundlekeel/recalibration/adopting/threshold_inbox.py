@@ -19,12 +19,12 @@ from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_o
 
 _log = structlog.get_logger(__name__)
 
-# A store that hangs must not delay the judgement of an adoption.
+# Longest wait for a read. A store that does not respond must not delay the check of the adopted thresholds.
 READ_SECONDS: Final = 60.0
 
 
 class ThresholdInbox:
-    """Reads proposals in its own thread. `store` opens their store; after a StoreError the next read retries."""
+    """Reads the newest proposal in its own thread. `store` opens the store; after a StoreError it is called again."""
 
     def __init__(self, store: Callable[[], CalibrationStore], telemetry: Telemetry, clock: Clock) -> None:
         self._open = store
@@ -35,7 +35,7 @@ class ThresholdInbox:
         self._reading: asyncio.Future[FoundDocument | None] | None = None
         self.found: FoundDocument | None = None
         self.document: Thresholds | None = None
-        # Creation time of the last readable document, even if a newer one is unreadable; None: none yet.
+        # Creation time of the last valid proposal, also after an invalid newer one, Unix ms; None: none yet.
         self.created_ms: int | None = None
         self.digest = ""
         self.unreadable: Objection | None = None
@@ -43,9 +43,10 @@ class ThresholdInbox:
         self.read_ms = 0
 
     async def read(self) -> None:
-        """Read the newest proposal. Never raises; `error` contains the fault of the store.
+        """Read the newest proposal. Never raises; if the store fails, `error` contains the reason.
 
-        If a read hangs, the next call waits for that read and starts no second one."""
+        If a read has not returned yet, the next call waits for that read and does not start a second one.
+        """
         if self._reading is None:
             self._reading = asyncio.get_running_loop().run_in_executor(self._thread, self._fetch)
         reading = self._reading
@@ -59,7 +60,7 @@ class ThresholdInbox:
             self._trouble(str(error))
             return
         finally:
-            # Also after an error in Bundlekeel itself: the next call starts a new read.
+            # Also after an unexpected error, so that the next call starts a new read.
             if reading.done() and self._reading is reading:
                 self._reading = None
         self.error, self.read_ms = "", self._clock.wall_ms()
@@ -77,7 +78,7 @@ class ThresholdInbox:
         return proposal | named | {"values": self.document.values, "previous": self.document.previous}
 
     def close(self) -> None:
-        """Release the thread without waiting: it may hang in a store that does not respond."""
+        """Release the thread without waiting, because a read may still be blocked in a store that does not respond."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fetch(self) -> FoundDocument | None:
@@ -88,7 +89,7 @@ class ThresholdInbox:
 
     def _trouble(self, text: str) -> None:
         if not self.error:
-            _log.warning("proposed thresholds cannot be read", error=text)
+            _log.warning("proposed thresholds could not be read; the next check reads them again", error=text)
         self.error = text
         self._telemetry.count("thresholds_store_errors_total")
 

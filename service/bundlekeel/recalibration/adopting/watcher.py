@@ -1,7 +1,7 @@
-"""Validate, show and adopt the proposals of the nightly job, and revert adoptions that perform worse than promised.
+"""Check, show and adopt the thresholds that the nightly job proposes, and revert an adoption with worse results.
 
-The rules are in recalibration/rules/. Adopted thresholds are stored with operators' requests: all replicas and the next
-leader plan with them.
+The rules are in recalibration/rules/. Adopted thresholds are stored with the operators' requests in the metadata store,
+so that every later leader plans with them, too.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ _LANDED: Final = ("done", "landed_elsewhere", "released")
 class Calibration:
     """The calibration of one sidecar. Every replica reads the proposals; only the leader acts automatically.
 
-    `mode`: off, recommend or adopt. `store` opens the proposals' store in a thread; after a StoreError it is called
-    again later. `interval_seconds`: seconds between two cycles. `no_picture`: returns why there is no snapshot of the
-    cluster, or "". Without one, `effective_parameters` lacks the brokers' settings.
+    `mode`: off, recommend or adopt. `store` opens the store of the proposals; it is called in a thread, and again after
+    a StoreError. `interval_seconds`: seconds between two cycles. `no_picture` returns why there is no snapshot of the
+    cluster, or "". Without a snapshot, `effective_parameters` lacks the brokers' settings.
     """
 
     mode: str
@@ -109,11 +109,11 @@ class Calibration:
             try:
                 await self.check()
             except StoreError as error:
-                _log.info("the check of the thresholds failed", error=str(error))
+                _log.info("thresholds could not be checked; the next check tries again", error=str(error))
             await asyncio.sleep(self.every_seconds)
 
     async def check(self) -> None:
-        """Read the newest proposal. On the leader, also judge the adoption on trial and consider the proposal."""
+        """Read the newest proposal. The leader also judges the adoption on trial and adopts or refuses proposals."""
         await self.inbox.read()
         if self.shared_state.leading:
             await self._judge()
@@ -127,10 +127,11 @@ class Calibration:
     def cycle_ended(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Record the balance after a cycle (`leader.cycle.cycle.CycleListener`).
+        """Record the balance after a cycle (`leader.cycle.cycle.CycleListener`), for the trial of adopted thresholds.
 
-        Only Bundlekeel's own balancing shows how good the thresholds are. Ignored are cycles of followers, cycles with
-        an obstacle, and cycles during a drain."""
+        Cycles of followers, cycles with an obstacle and cycles during a drain are ignored: their balance does not
+        depend on the thresholds alone.
+        """
         if epoch is not None:
             awaited_ms = self.shared_state.awaited_ms or self.clock.wall_ms()
             self.shared_state.awaited_ms = 0 if self.mode == "off" else awaited_ms
@@ -140,7 +141,7 @@ class Calibration:
         if epoch is None or plan_input is None or result is None or stopped:
             return
         spread = self._spread(plan_input, result.plan)
-        # Values that are not numbers must not get into the record that the next leader reads.
+        # Infinite values and NaN must not be stored, because the next leader reads the record.
         if not 0 < spread < math.inf:
             return
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
@@ -151,10 +152,11 @@ class Calibration:
         )
 
     def _spread(self, plan_input: PlanInput, plan: Plan) -> float:
-        """Return max/mean of the scores.
+        """Return max/mean of the brokers' scores.
 
-        During a trial, scores use the weights from before it, as the evidence and the time before the trial do. Other
-        weights alone would look like better or worse balance."""
+        During a trial, the scores use the weights from before the adoption. The values that they are compared with use
+        these weights, too, and a change of weights alone would look like a change of balance.
+        """
         adopted = self.shared_state.desired.adopted
         if adopted is None or not self._on_trial:
             return plan.imbalance("score_before")
@@ -169,7 +171,7 @@ class Calibration:
 
     @property
     def _on_trial(self) -> bool:
-        """Return whether an adoption is on trial. It is not if the settings override all its values."""
+        """Return whether an adoption is on trial. This ends, too, if the settings override all adopted values."""
         adopted = self.shared_state.desired.adopted
         return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
 
@@ -199,7 +201,7 @@ class Calibration:
         try:
             await self.shared_state.change_desired(change)
         except Conflict as error:
-            _log.info("thresholds left alone", digest=digest, reason=str(error))
+            _log.info("thresholds changed meanwhile; automatic change skipped", digest=digest, reason=str(error))
             return
         self._record(what, digest, sentence)
 
@@ -230,7 +232,8 @@ class Calibration:
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """Return the objections to the newest proposal; empty also if there is no proposal.
 
-        `person`: an operator requests the adoption, so obstacles to an automatic adoption are omitted."""
+        `person`: an operator adopts. Objections that only prevent an automatic adoption are then omitted.
+        """
         inbox, desired, now = self.inbox, self.shared_state.desired, self.clock.wall_ms()
         if inbox.unreadable is not None:
             return (inbox.unreadable,)
@@ -422,7 +425,7 @@ class Calibration:
         }
         self.journal.append(record | {"by": by, "reason": reason, "sentence": sentence})
         self.telemetry.count("thresholds_total", what=what)
-        _log.info("thresholds", what=what, digest=digest, sentence=sentence)
+        _log.info("proposed or adopted thresholds have a new state", what=what, digest=digest, sentence=sentence)
 
     def _publish(self) -> None:
         telemetry = self.telemetry
@@ -433,7 +436,8 @@ class Calibration:
         telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
         created_ms, days = self.inbox.created_ms, self.rules.min_days
-        # The first proposal needs some days of history. A restart or another leader does not restart this wait.
+        # Before the first proposal, the age counts from the day on which the history can be long enough for one. A
+        # restart or another leader does not change that day.
         awaited_ms = (self.shared_state.awaited_ms or self._started_ms) + days * 24 * 3_600_000
         since = awaited_ms if created_ms is None else created_ms
         telemetry.gauge("thresholds_age_seconds", max(0.0, (self.clock.wall_ms() - since) / 1000))
@@ -465,7 +469,11 @@ def _changes_text(current: Parameters, document: Thresholds) -> str:
 def _adopted_view(
     adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch, obstacle: str
 ) -> AdoptedView:
-    """Return the adoption and its trial. `values`: values in effect; `obstacle`: code of the last cycle's obstacle."""
+    """Return the adoption and the results of its trial.
+
+    `values`: adopted values in effect. `before`, `after`: results before and since the adoption. `obstacle`: code of
+    the last cycle's obstacle; "": none.
+    """
     trial = TrialView(
         seconds=after.seconds,
         needed_seconds=adopted.trial_seconds,
@@ -493,7 +501,7 @@ def _adopted_view(
 def _sentence(
     mode: str, inbox: ThresholdInbox, adopted: Adopted | None, objections: Sequence[Objection], changes: str
 ) -> str:
-    """Return the state as one sentence. `adopted`: None also while none of its values is in effect."""
+    """Return the state of the thresholds as one sentence. `adopted`: None also if no adopted value is in effect."""
     if mode == "off":
         return "calibration is off (calibration.mode)"
     if adopted is not None and adopted.digest and adopted.digest == inbox.digest:

@@ -30,7 +30,7 @@ Proposals = Callable[[], Callable[[], CalibrationStore]]
 
 @dataclass(frozen=True, kw_only=True)
 class RecalibrationParts(FeatureParts):
-    """The parts of this feature. A part is None if the settings turn it off."""
+    """The recorder, shadow strategies and watcher of proposals. A part is None if the settings turn it off."""
 
     recorder: Recorder | None
     shadow_strategies: ShadowStrategies | None
@@ -38,8 +38,7 @@ class RecalibrationParts(FeatureParts):
 
 
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-    """Return a function that returns the adopted thresholds. With calibration off, those adopted earlier have no
-    effect."""
+    """Return a function that returns the adopted values over given settings; empty if calibration is off."""
     off = loaded.settings.section(CalibrationSettings).mode == "off"
     return lambda base: {} if off else adopted_values(base, shared_state.desired.adopted)
 

@@ -1,7 +1,7 @@
-"""Back-tests: recorded traffic under other strategies and thresholds. Pure: standard library and numpy.
+"""Back-tests: plan on recorded traffic with other strategies and thresholds. Pure: standard library and numpy.
 
-A back-test is a simulation with recorded traffic, and uses the simulator's measures. Spark
-(`bundlekeel.recalibration.jobs`) only passes chunks to it.
+A back-test is a simulation with recorded traffic, and uses the simulator's measures. The Spark job
+(`bundlekeel.recalibration.jobs`) runs back-tests of parts of the history in parallel.
 """
 
 from bundlekeel.recalibration.backtest.frames import traffic_of

@@ -1,5 +1,4 @@
-"""Choice among the tested candidates: made on some days, and confirmed or rejected on days that the search did not
-use."""
+"""Choose the best candidate by some days, and confirm the choice by held-out days, which the search did not use."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ Day = TypeVar("Day", int, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The settings to use; the present ones if nothing is better, with the `reason`.
+    """The candidate to propose, or the present settings if no candidate is better; `reason` says why.
 
-    present, chosen: measures on the held-out blocks.
+    present, chosen: measures of the present settings and of `candidate` on the held-out blocks.
     """
 
     candidate: Candidate
@@ -30,10 +29,10 @@ class Choice:
 
 
 def split_days(days: Collection[Day], held_out: float = 0.3) -> tuple[tuple[Day, ...], tuple[Day, ...]]:
-    """Return the days (numbers or dates) of the search, and the held-out ones, at least one of each.
+    """Return the days (numbers or dates) to search by, and the held-out days, at least one of each.
 
-    The last days are held out, so that they judge a result of earlier ones. Raises ValueError if there are fewer than
-    two days.
+    The last days are held out, so that a result of earlier days is tested on later ones. `held_out`: share of the days.
+    Raises ValueError if there are fewer than two days.
     """
     ordered = sorted(set(days))
     if len(ordered) < 2:
@@ -50,12 +49,12 @@ def choose(
     tolerance: float = EQUAL,
     seed: int = 0,
 ) -> Choice:
-    """Return the best candidate by the blocks of `train`, if the blocks `held_out` confirm it.
+    """Return the best candidate by the blocks `train` if the blocks `held_out` confirm it, else the present settings.
 
-    Only one candidate is compared on `held_out`: a choice among many would make these blocks part of the search. It
-    must not be worse there (`search.worse`), and must certainly move less. Otherwise the present settings stay.
+    Only the best candidate is compared on `held_out`: a choice among many would make these blocks part of the search.
+    On `held_out`, this candidate must not be worse (`search.worse`) and must move less with high certainty.
 
-    Raises ValueError if there is no block of one kind.
+    Raises ValueError if `train` or `held_out` is empty.
     """
     before = tried.results[tried.present]
     first, blocks = set(train) & set(before), set(held_out) & set(before)
@@ -75,12 +74,12 @@ def choose(
 
 
 def describe_gain(before: CandidateMeasures, after: CandidateMeasures) -> str:
-    """Return the effect of other settings in words."""
+    """Return the difference between two measures in words, for example fewer moves."""
     return gain((before.moves_per_day / 24, after.moves_per_day / 24), (before.imbalance, after.imbalance))
 
 
 def _no_gain(before: ByBlock, after: ByBlock, blocks: Collection[int], seed: int) -> str:
-    """Return why fewer moves are not certain; empty if they are."""
+    """Return why it is not certain that `after` moves less; empty if it is certain."""
     now = {block: after[block] for block in blocks if block in after}
     moves = measures_of(now, seed=seed, before=before).moves_per_hour
     if moves.high < 0:

@@ -1,4 +1,4 @@
-"""Conversion of recorded frames to the dense arrays of a back-test."""
+"""Convert recorded frames (one cycle's input of `plan()` each) to the dense arrays of a back-test."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from bundlekeel.model.snapshot import Bools
 from bundlekeel.recalibration.backtest.traffic import NO_BROKER, RecordedTraffic
 from bundlekeel.recalibration.history.record import BROKERS, Frame, dumped
 
-# Inputs that may change from cycle to cycle: operators' requests, policies, unusable brokers. Effects of the recorded
-# moves are excluded, because a candidate makes other moves.
+# Paths of a frame's document that a back-test reads for every period: operators' requests, policies, unusable brokers.
+# Effects of the recorded moves are not among them, because a candidate makes other moves.
 CIRCUMSTANCES: Final = (
     "mode",
     "registered",
@@ -52,7 +52,7 @@ _OWN: Final = ("params.", "memory.", "ledger.", "guard.")
 _WIDTH: Final = len(RESOURCES)
 # Half of a broker's CPU is attributed to messages and half to bytes, as in plans (planning/pressure.py).
 _HALF: Final = 0.5
-# If traffic varies by less than a tenth (0.01 is the variance), usage without traffic cannot be estimate_slopes.
+# If traffic varies by less than a tenth (0.01 is the variance), usage without traffic cannot be estimated.
 _STEADY: Final = 0.01
 
 
@@ -63,11 +63,11 @@ def traffic_of(
     dtype: DTypeLike = np.float32,
     per_unit: Mapping[str, Floats] | None = None,
 ) -> RecordedTraffic:
-    """Return the traffic of recorded frames in order of time; the last frame of each period counts.
+    """Return the traffic of recorded frames, with the last frame of each period of `period_ms`.
 
-    dtype: of the bundles' rates; float32 needs half the memory, float64 gives plans identical to the recorded ones.
-    per_unit: usage per unit of traffic by broker, shape (6, 4); estimated for other brokers. Raises HistoryError if
-    there is no frame.
+    frames: in order of time. dtype: type of the bundles' rates; float32 needs half the memory, float64 gives plans
+    identical to the recorded ones. per_unit: usage per unit of traffic by broker, shape (6, 4); for other brokers it is
+    estimated. Raises HistoryError if there is no frame or the order is wrong.
     """
     collector = _FrameCollector(np.dtype(dtype))
     for frame in _last_of_each(frames, period_ms):
@@ -93,7 +93,7 @@ def _last_of_each(frames: Iterable[Frame], period_ms: int) -> Iterator[Frame]:
 
 @dataclass(slots=True)
 class _Names:
-    """Indices of names, in order of first appearance. The last list of names is cached."""
+    """Assigns an index to each name, in order of first appearance. The result for the last list is cached."""
 
     place: dict[str, int] = field(default_factory=dict)
     _last: tuple[list[str], Ints] | None = None
@@ -107,7 +107,7 @@ class _Names:
         return self._last[1]
 
     def sorted(self) -> tuple[tuple[str, ...], Ints]:
-        """Return all names sorted, and for each index its place in that order."""
+        """Return all names sorted, and the place of each index in that order."""
         names = tuple(sorted(self.place))
         rank = np.empty(len(names), dtype=np.int64)
         rank[[self.place[name] for name in names]] = np.arange(len(names))
@@ -116,9 +116,9 @@ class _Names:
 
 @dataclass(slots=True)
 class _FrameCollector:
-    """Content of the frames until all are read.
+    """Collects the contents of frames, until `traffic` converts them to arrays.
 
-    averages: of bundles at their first report; `first`: number of bundles in earlier frames.
+    `averages`: averages of bundles at their first report. `first`: number of different bundles so far.
     """
 
     dtype: np.dtype[Any]
@@ -135,7 +135,7 @@ class _FrameCollector:
     start: str = ""
 
     def add(self, frame: Frame) -> None:
-        """Add one period."""
+        """Add the frame of one period."""
         document, brokers, bundles = frame.document, frame.brokers, frame.bundles
         here, rows = self.brokers.indices_of(brokers.names.tolist()), self.bundles.indices_of(bundles.names.tolist())
         owner = self.brokers.indices_of(bundles.texts[:, 0].tolist())
@@ -149,7 +149,7 @@ class _FrameCollector:
         self.wall_ms.append(int(document["wall_ms"]))
         counts = bundles.whole[:, 2:5].astype(np.int32)
         self.bundle_rows.append((rows, bundles.floats[:, 0:4].astype(self.dtype), counts, owner))
-        # A cycle without recorded intervals has values from the brokers' reports.
+        # If a cycle has no recorded intervals, its loads are from the brokers' reports: store 0.
         intervals = document.get("intervals") or np.zeros(len(here), dtype=np.int64)
         self.broker_rows.append((here, brokers.floats, np.column_stack([brokers.whole, intervals])))
         self.members.append([self._text(document, path) for path in CIRCUMSTANCES])
@@ -158,7 +158,7 @@ class _FrameCollector:
             self.traits[name] = [bits[0], bits[4], bits[5], *texts]
 
     def _text(self, document: Mapping[str, Any], path: str) -> int:
-        """Return the index of the text with the value of a path; -1: not recorded."""
+        """Return the index in `texts` of the JSON value at this path of the document; -1: the path is not recorded."""
         if path in document:
             value = document[path]
         else:
@@ -231,17 +231,17 @@ class _FrameCollector:
 
 
 def _once(values: NDArray[Any]) -> NDArray[Any]:
-    """Return one row for all periods if they are equal."""
+    """Return only the first row if all rows (periods) are equal, to save memory."""
     return values[:1].copy() if (values == values[:1]).all() else values
 
 
 def estimate_slopes(usage: Floats, limit: Floats, carried: Floats, present: Bools) -> Floats:
     """Return each broker's usage of each resource per message or byte per second; shape (B, 6, 4).
 
-    CPU: the part that follows the traffic (least squares over time; all of it if the traffic hardly changed), half per
-    message and half per byte. Network: usage per byte. Memory does not follow the traffic. A broker without traffic
-    gets the median of the others, by its limit. Shapes: usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4),
-    present (T, B).
+    CPU: the part that depends on traffic (least squares over time; all CPU if the traffic hardly changed) is attributed
+    to messages and bytes by half. Network: usage per byte. Memory: 0. A broker without traffic gets the median of the
+    other brokers, in proportion to its limit. Shapes: usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), present
+    (T, B).
     """
     times = np.maximum(present.sum(axis=0), 1)[:, None]
     there = present[:, :, None]
@@ -263,7 +263,7 @@ def estimate_slopes(usage: Floats, limit: Floats, carried: Floats, present: Bool
 
 
 def _moving_cpu(cpu: Floats, carried: Floats, present: Bools) -> Floats:
-    """Return the part of each broker's mean CPU that follows its traffic; shape (B,)."""
+    """Return the part of each broker's mean CPU usage that depends on its traffic; shape (B,)."""
     times = np.maximum(present.sum(axis=0), 1)
     rate, size = carried[:, :, RATE_IN:THROUGHPUT_IN].sum(axis=2), carried[:, :, THROUGHPUT_IN:].sum(axis=2)
     flow = np.zeros_like(rate)
@@ -285,7 +285,7 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def _fill_unknown(slope: Floats, limit: Floats) -> Floats:
-    """Replace unknown slopes by the median share of the limit."""
+    """Replace a broker's unknown slopes by the median of the other brokers, in proportion to the limits."""
     measured = (slope > 0) & (limit > 0)
     if not measured.any() or measured.all():
         return slope

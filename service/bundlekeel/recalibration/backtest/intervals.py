@@ -29,10 +29,10 @@ def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) ->
     """Return the means over all counted time, with intervals.
 
     Args:
-        blocks: measures by block. The interval of a single block is its mean; without a block all values are 0.
-        seed: the same seed gives the same intervals.
-        before: if set, return the differences to these measures. Only blocks of both are used, in pairs: a difference
-            between blocks that both share makes no interval wider.
+        blocks: measures by block. The interval of a single block is its mean. Without a block, all values are 0.
+        seed: seed of the resampling; the same seed gives the same intervals.
+        before: if set, return the differences `blocks` minus `before`, over the blocks that are in both. Each block is
+            compared with itself, so that differences between blocks do not make the intervals wider.
     """
     if before is None:
         rows, statistic = _table(blocks, blocks), _means
@@ -52,7 +52,7 @@ def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) ->
 
 
 def chance(before: ByBlock, after: ByBlock, blocks: Collection[int], tolerance: float, *, seed: int = 0) -> float:
-    """Return the share (0 to 1) of draws of blocks in which `after` moves less than `before` and is not worse."""
+    """Return the share (0 to 1) of resamples of `blocks` in which `after` moves less than `before` and is not worse."""
 
     def confirmed(rows: Floats, axis: int = -1) -> Floats:
         then, now = rows[:_WIDTH].sum(axis), rows[_WIDTH:].sum(axis)
@@ -63,10 +63,10 @@ def chance(before: ByBlock, after: ByBlock, blocks: Collection[int], tolerance: 
 
 
 def worse(before: Floats, after: Floats, tolerance: float) -> tuple[Bools, Bools]:
-    """Return whether imbalance, and whether overload, is worse by more than `tolerance`, a share of the value before.
+    """Return whether imbalance is worse, and whether overload is worse, by more than `tolerance` (share of `before`).
 
-    Overload may also last longer by one period per day: a back-test cannot tell less from chance. `before`, `after`:
-    sums as of `sums_of`, or arrays of such sums.
+    One more period of overload per day is also tolerated, because it can be chance. `before`, `after`: results of
+    `sums_of`, or arrays of them.
     """
     imbalance, _, _, overload = _quotients(before)
     imbalance_after, _, _, overload_after = _quotients(after)
@@ -85,7 +85,7 @@ def sums_of(measures: CandidateMeasures) -> Floats:
 def _resample(rows: Floats, statistic: Callable[..., Floats], seed: int) -> Any:
     """Return scipy's bootstrap of a statistic over the columns (blocks) of `rows`."""
     if rows.shape[1] < 2:
-        # scipy needs two observations. Twice the same block has the same quotients.
+        # scipy needs two observations. Repeating the only block does not change the quotients.
         rows = np.repeat(rows.sum(axis=1, keepdims=True), 2, axis=1)
     return stats.bootstrap(
         (rows,), statistic, axis=-1, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=seed

@@ -1,4 +1,4 @@
-"""Locations of bundles in one candidate's run, and the snapshot tables that follow from them."""
+"""The broker of each bundle in one candidate's run, and the tables of the snapshot that follow from it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _DECIMALS = 3
 class BundlePieces:
     """The bundles of one run: the recorded ones, and halves of those that the candidate split.
 
-    column: recorded bundle of the traffic, of which this one has `share`. owner: index of its broker, -1: none yet.
-    rank: place in the order of names, in which brokers report. A half exists as long as its whole was recorded.
-    `version` changes with ownership.
+    A bundle here is called a piece. column: index of the recorded bundle that the piece is a part of; `share`: its part
+    of that bundle's traffic, 0 to 1. owner: index of its broker, -1: none yet. rank: place in the order of names, in
+    which brokers report. A half is visible in the periods in which its recorded bundle was reported. `version` changes
+    with every move and split.
     """
 
     def __init__(self, bundles: tuple[str, ...], owner: Ints) -> None:
@@ -39,25 +40,25 @@ class BundlePieces:
         self._texts = np.array(self.names, dtype=object)
 
     def texts(self, rows: Ints) -> tuple[str, ...]:
-        """Return the names of these rows."""
+        """Return the names of the pieces with these indices."""
         return tuple(self._texts[rows].tolist())
 
     def move(self, row: int, owner: int) -> None:
-        """Change the owner of a bundle."""
+        """Set the owner of a piece to another broker, by index."""
         self.owner[row] = owner
         self.version += 1
 
     def split(self, row: int, at: int) -> None:
-        """Replace a bundle by two halves at the same broker; each has half of the traffic."""
+        """Split a piece at hash `at` into two halves at the same broker. Each half gets half of the traffic."""
         column, share, owner = int(self.column[row]), float(self.share[row]) / 2, int(self.owner[row])
         self.alive[row] = False
         self._add([(name, column, share, owner, True) for name in children_of(self.names[row], (at,))])
 
     def onto(self, bundles: tuple[str, ...], recorded: Ints, brokers: Ints) -> BundlePieces:
-        """Return these bundles and halves at the same brokers, in another part of the history.
+        """Return these pieces at the same brokers, for another part of the history with other indices.
 
-        `bundles`: names there; `recorded`: their owners, which apply to bundles that are new or whose broker is absent.
-        brokers: index there by index here, -1 if absent, and last.
+        bundles: names of its recorded bundles. recorded: their owners, used for bundles that are new or whose broker is
+        absent. brokers: new index by old index of a broker, -1: absent; the additional last entry is -1.
         """
         pieces = BundlePieces(bundles, recorded)
         place = dict(pieces.place)
@@ -92,10 +93,10 @@ class BundlePieces:
         self.version += 1
 
     def appear(self, row: int, parent: int, recorded: int) -> None:
-        """Place a recorded bundle that appears for the first time.
+        """Set the owner of a recorded bundle that appears for the first time.
 
-        It gets the candidate's owner of `parent`, or of the half of `parent` that contains it; without a parent the
-        recorded owner.
+        `parent`: the bundle that it was split from, -1: none. The new bundle gets the owner that its parent (or the
+        half of the parent that contains it) has in this run. Without a parent, it gets the recorded owner.
         """
         home = NO_BROKER
         if parent != NO_BROKER:
@@ -111,10 +112,11 @@ class BundlePieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipLayout:
-    """Arrays that depend only on ownership and presence.
+    """Arrays of a snapshot that depend only on the owners of bundles and on which brokers are present.
 
-    here: indices of the present brokers. rows: pieces in the order of the snapshot, `owner`: their broker's row. apart:
-    pieces that are not at their recorded broker; touched (B,): brokers whose load differs for this reason.
+    here: indices of the present brokers. rows: pieces in the order of the snapshot; `owner`: row of each one's broker.
+    apart: pieces that are not at their recorded broker. touched (B,): whether the load of a broker differs from the
+    recorded load for this reason.
     """
 
     here: Ints
@@ -135,7 +137,7 @@ def layout_of(
 ) -> OwnershipLayout:
     """Return the layout of a period."""
     here = np.flatnonzero(period.present)
-    row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last one: without a broker
+    row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last entry is for pieces without a broker
     row_of[here] = np.arange(len(here))
     recorded = period.owner[pieces.column]
     reported = pieces.alive & (recorded >= 0)
@@ -173,7 +175,7 @@ def _namespaces(traits: StaticTraits, columns: Ints) -> tuple[tuple[str, ...], I
 
 
 def difference(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod) -> tuple[Floats, Ints]:
-    """Return each broker's traffic (B, 4) and topics (B,) in addition to the recorded ones."""
+    """Return the traffic (B, 4) and number of topics (B,) that each broker has more (or less) than recorded."""
     size, apart = len(layout.touched), layout.apart
     columns = pieces.column[apart]
     moved = np.column_stack([period.rates[columns], period.counts[columns, 0]]) * pieces.share[apart][:, None]
@@ -194,10 +196,10 @@ def broker_table(
     per_unit: Floats,
     every_ms: int,
 ) -> BrokerTable:
-    """Return the brokers as they would report.
+    """Return the brokers with the reports that they would write if they owned the bundles of this run.
 
-    A broker with its recorded bundles has its recorded values. Others have values by usage per unit of traffic, and a
-    new report at least every `every_ms`.
+    A broker with exactly its recorded bundles has its recorded report. Other brokers have the recorded values plus
+    usage per unit of traffic (`per_unit`) times their additional traffic, and a new report at least every `every_ms`.
     """
     here, usage, carried, topics = layout.here, period.usage, period.carried, period.topics
     reported = period.reported

@@ -21,10 +21,10 @@ Value = bool | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Changes of the recorded settings.
+    """Settings to test: the recorded ones with some changes.
 
-    `changes`: parameters by Bundlekeel's names; empty: the present settings. `cycle_seconds`: time between plans; 0:
-    one plan per period.
+    `changes`: parameter values by Bundlekeel's names; empty: the recorded settings. `cycle_seconds`: seconds between
+    two plans; 0: one plan per period.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Candidate:
         return json.dumps(settings, separators=(",", ":"))
 
     def params(self, base: Parameters) -> Parameters:
-        """Return the recorded parameters with the changes.
+        """Return the recorded parameters `base` with the changes.
 
-        Another strategy than the recorded one has the corrected form, unless `compat` is among the changes. Raises
-        ConfigError if a name is unknown or a value is out of range.
+        If the changes select another strategy, it does not imitate a Pulsar release unless they also set `compat`.
+        Raises ConfigError if a name is unknown or a value is out of range.
         """
         coerced = {name: coerce(name, value) for name, value in self.changes.items()}
         if coerced.get("strategy", base.strategy) != base.strategy:
@@ -112,11 +112,11 @@ class CandidateMeasures:
 
     @staticmethod
     def of_row(row: Mapping[str, float]) -> CandidateMeasures:
-        """Return the opposite of `row`; further columns are ignored. Raises KeyError if a column is missing."""
+        """Return the measures of a row made by `row`. Other columns are ignored. Raises KeyError if one is missing."""
         return CandidateMeasures(**{name: float(row[name]) for name in FIGURES})
 
 
-# By number of the block: some hours of history that every candidate runs from the same start.
+# Measures of one candidate by block number. A block is some hours of history.
 ByBlock = Mapping[int, CandidateMeasures]
 FIGURES: Final = tuple(item.name for item in fields(CandidateMeasures))
 

@@ -1,4 +1,4 @@
-"""One period of recorded traffic, computed once for the plans of all candidates."""
+"""The periods of recorded traffic, one snapshot each, which all candidates plan on."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bundlekeel.recalibration.backtest.traffic import NO_BROKER, Averaging, Reco
 from bundlekeel.recalibration.history.frames import restored
 
 _DECIMALS: Final = 3
-# A snapshot without a successor within this time does not cover the gap.
+# If the next snapshot is later than this (seconds), the time between is a gap, and the usual duration is used.
 _LONGEST_S: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedConditions:
-    """Inputs of a plan other than traffic; `guard` contains only operators' requests."""
+    """Inputs of a plan other than traffic. `guard` contains only operators' requests, no effects of recorded moves."""
 
     mode: str = "modular"
     registered: int = 0
@@ -41,7 +41,7 @@ class RecordedConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartState:
-    """Start of every candidate: the leader's state at the first period."""
+    """The leader's recorded state at the first period, with which the run of every candidate starts."""
 
     params: Parameters
     memory: StrategyMemory
@@ -51,8 +51,7 @@ class StartState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticTraits:
-    """Values that rarely change: of brokers (rows as `RecordedTraffic.brokers`) and of bundles (as
-    `RecordedTraffic.bundles`)."""
+    """Values that are the same in all periods, in the order of `RecordedTraffic.brokers` and `.bundles`."""
 
     from_traffic: Bools
     overridden: tuple[tuple[str, ...], ...]
@@ -69,9 +68,9 @@ class StaticTraits:
 class TrafficPeriod:
     """One snapshot. Arrays as in `RecordedTraffic`, without their first dimension.
 
-    Bundles' values are rounded as in a snapshot. `shape` changes if recorded ownership, presence or conditions differ
-    from the period before. `arrived`: bundles at their first report, each with the bundle it was split from (-1: none).
-    `seconds`: its duration.
+    Values of bundles are rounded as in a snapshot. `shape` is a number that changes if recorded owners, present brokers
+    or conditions differ from the period before. `arrived`: bundles that are reported for the first time, each with the
+    bundle that it was split from (-1: none). `seconds`: duration of the period.
     """
 
     number: int
@@ -126,7 +125,7 @@ def traits(traffic: RecordedTraffic) -> StaticTraits:
 
 
 def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
-    """Yield every period in order."""
+    """Yield all periods in order of time."""
     averages, reader = Averaging(traffic), _ConditionsReader(traffic)
     seconds = _seconds(traffic.wall_ms)
     reported_before, shape = np.zeros(len(traffic.bundles), dtype=bool), 0
@@ -174,7 +173,7 @@ def _same_shape(traffic: RecordedTraffic, number: int, last: int) -> bool:
 
 
 def _seconds(wall_ms: Ints) -> Floats:
-    """Return the duration of each snapshot: until the next one; the last one has the usual duration."""
+    """Return the seconds from each snapshot to the next one. The last one, and one before a gap, get the median."""
     if len(wall_ms) < 2:
         return np.full(len(wall_ms), 60.0)
     steps = np.diff(wall_ms) / 1000
@@ -184,7 +183,7 @@ def _seconds(wall_ms: Ints) -> Floats:
 
 
 class _ConditionsReader:
-    """Reads the conditions of each period; the last ones are cached."""
+    """Reads the conditions of each period. They are cached, because they are often equal to those before."""
 
     def __init__(self, traffic: RecordedTraffic) -> None:
         self._traffic = traffic
@@ -230,7 +229,7 @@ def _arrived(traffic: RecordedTraffic, number: int, reported_before: Bools) -> t
 
 
 def _add_parent(parents: dict[str, list[tuple[int, int, int]]], text: str, place: int) -> None:
-    """Add a possible parent. A name without a range has no children."""
+    """Add a bundle as a possible parent of new bundles, unless its name has no hash range."""
     try:
         name = parse_bundle(text)
     except ValueError:

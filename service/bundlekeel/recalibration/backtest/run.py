@@ -1,9 +1,10 @@
 """The back-test: the same `plan()` as the sidecar's, for each candidate, on the same recorded traffic.
 
-Traffic does not depend on the plans. Each candidate has its own ownership, memory, ledger, cool-downs and budgets. A
-broker with its recorded bundles has exactly its recorded report; other brokers get the difference by usage per unit of
-traffic (`RecordedTraffic.per_unit`). Limits: clients that behave differently after a move, and moves that fail, are not
-simulated. There is one plan per period, on its last recorded cycle; earlier cycles of the period are not used.
+Traffic does not depend on the plans. Each candidate has its own owners of bundles, memory, ledger (moves that reports
+do not show yet), cool-downs and budgets. A broker with exactly its recorded bundles has its recorded report. The report
+of another broker is corrected by the usage per unit of traffic (`RecordedTraffic.per_unit`) of the bundles that it
+gained or lost. There is one plan per period, on its last recorded cycle. Not simulated are clients that behave
+differently after a move, and moves that fail.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ __all__ = ["Candidate", "CandidateStep", "DayMeasures", "backtest", "unbroken"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayMeasures:
-    """The measures of one candidate (its key) on one day (since 1970, UTC)."""
+    """The measures of one candidate on one day. `candidate`: its key; `day`: days since 1970-01-01, UTC."""
 
     candidate: str
     day: int
@@ -64,11 +65,12 @@ def backtest(
     observe: Callable[[Candidate, CandidateStep], None] | None = None,
     digests: bool = False,
 ) -> list[DayMeasures]:
-    """Run every candidate through all periods; the first `warm` of them do not count.
+    """Run every candidate through all periods. The first `warm` periods are not counted.
 
-    Returns one result per candidate and day with counted periods, in the order of candidates, then days. `observe`
-    receives each step. digests: plans get the hashes of recorded ones. Raises ConfigError if a candidate's value is out
-    of range, and HistoryError if the recorded state does not fit this release.
+    Returns one result per candidate and day with counted periods, in the order of candidates, then days. `observe` is
+    called with each step. digests: compute the digest of each snapshot, so that plan hashes can be compared with the
+    recorded ones. Raises ConfigError if a candidate's value is out of range, and HistoryError if the recorded state
+    does not fit this release.
     """
     return unbroken([Chunk(traffic=traffic, warm=warm)], candidates, observe=observe, digests=digests)
 
@@ -80,10 +82,10 @@ def unbroken(
     observe: Callable[[Candidate, CandidateStep], None] | None = None,
     digests: bool = False,
 ) -> list[DayMeasures]:
-    """Run every candidate without a break through consecutive pieces of history.
+    """Run every candidate through consecutive pieces of history, without a new start at each piece.
 
-    Each continues with its own ownership, not with the recorded one. Periods of an earlier piece are skipped. Results,
-    `observe`, `digests` and errors as in `backtest`.
+    At the start of a piece, a candidate's bundles stay where its own moves put them. Periods that an earlier piece
+    contains are skipped. Results, `observe`, `digests` and errors are as in `backtest`.
     """
     courses: list[CandidateRun] = []
     last = -1
@@ -113,7 +115,7 @@ def unbroken(
     ]
 
 
-# Duration of an unload and the following lookups.
+# Milliseconds that an unload and the following lookups take.
 LANDING_MS: Final = 1000
 _NO_DIGEST: Final = "back-test"
 
@@ -122,7 +124,7 @@ _NO_DIGEST: Final = "back-test"
 class CandidateStep:
     """One period of a run.
 
-    `inputs`, `result`: None if the candidate's cycle was not due. `agrees`: every bundle is at its recorded broker.
+    `inputs`, `result`: None if no plan was due. `agrees`: whether every bundle is at its recorded broker.
     """
 
     period: int
@@ -134,7 +136,7 @@ class CandidateStep:
 
 @dataclass(slots=True)
 class _Day:
-    """Sums of one day."""
+    """Sums of one day of a run, from which its measures are computed."""
 
     scores: list[Floats] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -156,9 +158,10 @@ class _Day:
 
 
 class CandidateRun:
-    """One candidate's run through recorded traffic; `step` advances it by one period.
+    """One candidate's run through recorded traffic. `step` advances the run by one period.
 
-    `digests`: snapshots get the digest of a recorded one, so that plans have comparable hashes; that is slow.
+    `digests`: compute the digest of each snapshot, so that plan hashes can be compared with the recorded ones. This is
+    slow.
     """
 
     def __init__(
@@ -191,17 +194,17 @@ class CandidateRun:
         self._past: dict[int, CandidateMeasures] = {}
 
     def onto(self, traffic: RecordedTraffic, traits: StaticTraits, first: int) -> None:
-        """Continue in the next piece of history, from its period `first`, with the state of this run."""
+        """Continue with the next piece of history, from period `first`, and keep the state of this run."""
         row = {broker: row for row, broker in enumerate(traffic.brokers)}
         brokers = np.array([*(row.get(broker, NO_BROKER) for broker in self._row), NO_BROKER], dtype=np.int64)
         self._pieces = self._pieces.onto(traffic.bundles, traffic.owner[first].astype(np.int64), brokers)
-        # The next piece may have other brokers, and a day's scores need the same columns.
+        # The next piece may have other brokers. A day's scores are one array with one column per broker, so finish it.
         self._past, self._days = dict(self.days()), {}
         self._traffic, self._traits, self._row = traffic, traits, row
         self._layout, self._shape = None, 0
 
     def step(self, period: TrafficPeriod, *, counted: bool) -> CandidateStep:
-        """Plan on a period and execute the plan; `counted`: add it to the measures."""
+        """Plan on a period and execute the plan. `counted`: whether the period is added to the measures."""
         self._follow(period)
         layout = self._laid_out(period)
         brokers = self._brokers(period, layout)
@@ -226,14 +229,17 @@ class CandidateRun:
     # --- ownership ---
 
     def _follow(self, period: TrafficPeriod) -> None:
-        """Place new bundles at their recorded broker or that of their parent, and bundles of absent brokers at their
-        next recorded one."""
+        """Set the owners of bundles that are new or whose broker has disappeared.
+
+        A new bundle goes to its recorded broker, or to the broker of the bundle that it was split from. Bundles of an
+        absent broker go to their recorded broker.
+        """
         if period.shape == self._shape:
             return
         self._shape = period.shape
         pieces = self._pieces
         for column, parent in period.arrived:
-            # A bundle with an owner is from an earlier piece.
+            # A bundle that already has an owner was in an earlier piece of the history.
             if pieces.owner[column] < 0:
                 pieces.appear(column, parent, int(period.owner[column]))
         absent = ~period.present
@@ -259,7 +265,7 @@ class CandidateRun:
         return broker_table(layout, self._pieces, period, self._traits, self._traffic.per_unit, every_ms)
 
     def _sample(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable, day: _Day) -> None:
-        """Record the scores, with the recorded weights for all candidates."""
+        """Record the brokers' scores. All candidates use the recorded weights, so that their scores are comparable."""
         scores = np.full(len(self._traffic.brokers), np.nan)
         weights = weights_of(self._start.params, period.conditions.mode)
         scores[layout.here] = score_of(brokers.usage, brokers.limit, weights)
@@ -296,7 +302,7 @@ class CandidateRun:
         )
 
     def _guard(self, state: GuardState) -> GuardState:
-        """Return the recorded requests of operators, without the effects of the recorded moves."""
+        """Return the recorded requests of operators, without the effects of recorded moves."""
         start = self._start.guard
         return replace(state, recent_brokers=start.recent_brokers, quarantined=start.quarantined)
 

@@ -1,4 +1,4 @@
-"""Search for settings: the candidates and their order. A callable returns their measures.
+"""Search for better settings: which candidates to test, and their order. A callable measures the candidates.
 
 `recalibration.rules.thresholds` defines the parameters, ranges and steps. In addition, the search tests the length of a
 cycle, which is a setting of the sidecar and not a parameter.
@@ -22,11 +22,11 @@ from bundlekeel.recalibration.rules.thresholds import RANGES, searched, stepped,
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 
-# Seconds between two cycles; below its own period, a back-test has no difference.
+# Seconds between two cycles to test. Values below the period of the back-test would make no difference.
 CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
-# A proposal is used for weeks: this many times in a row other blocks must confirm it.
+# A candidate is ranked by the chance that this many other samples of blocks confirm it, as it is used for weeks.
 TIMES: Final = 3
-# Parameters of each strategy whose values are combined: the start of a move, and its delay.
+# Parameters of each strategy whose values are tested in all combinations: those that start a move, and that delay it.
 PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "avg": ("avg_low_threshold_percent", "move_price"),
     "threshold": ("threshold_percent", "history_weight"),
@@ -41,8 +41,9 @@ PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
 class SearchSpace:
     """The values to search.
 
-    `reach`: most steps (of the table of ranges) from the base, None: the whole range. `strategies`: those to test.
-    `names`: parameters to test; empty: all that a strategy reads. `without`: excluded parameters, and why.
+    `reach`: highest number of steps from the present value (a step is defined in `RANGES`); None: the whole range.
+    `strategies`: strategies to test. `names`: parameters to test; empty: all that a strategy reads. `without`: excluded
+    parameters, and why.
     """
 
     base: Parameters
@@ -58,7 +59,7 @@ class SearchSpace:
         return tuple(name for name in names if name not in self.without)
 
     def values(self, name: str, points: int) -> list[Value]:
-        """Return `points` values within reach, ends included, each a whole number of steps from the base."""
+        """Return `points` values of a parameter, ends included, each a whole number of steps from the present value."""
         low, high = self._ends(name)
         if points < 2 or low == high:
             return []
@@ -67,7 +68,7 @@ class SearchSpace:
         return [value for value in values if value != self._own(name)]
 
     def at(self, name: str, steps: float) -> float | int:
-        """Return the base's value plus this many steps, limited to range and reach."""
+        """Return the parameter's present value plus this many steps, limited to range and reach."""
         low, high = self._ends(name)
         return stepped(name, self._own(name), min(max(steps, low), high))
 
@@ -82,7 +83,7 @@ class SearchSpace:
         return float(getattr(self.base, name))
 
     def _ends(self, name: str) -> tuple[float, float]:
-        """Return the steps down and up from the base within range and reach; (0, 0) if the base is outside."""
+        """Return how many steps down and up are within range and reach; (0, 0) if the present value is out of range."""
         row, own = RANGES[name], self._own(name)
         if not row.minimum <= own <= row.maximum or (row.factor and own <= 0):
             return 0.0, 0.0
@@ -94,20 +95,20 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedCandidates:
-    """The tested candidates by key, with their results; `present`: key of the present settings."""
+    """The tested candidates and their results, both by key. `present`: key of the present settings."""
 
     present: str
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     results: Mapping[str, ByBlock] = field(default_factory=dict)
 
     def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByBlock]) -> TriedCandidates:
-        """Return the candidates with additional ones."""
+        """Return these candidates and additional ones with their results."""
         added = {candidate.key: candidate for candidate in candidates}
         return replace(self, candidates={**self.candidates, **added}, results={**self.results, **results})
 
 
 def present() -> Candidate:
-    """Return the candidate without changes."""
+    """Return the candidate without changes: the present settings."""
     return Candidate(name="present")
 
 
@@ -173,10 +174,10 @@ def search(
 ) -> TriedCandidates:
     """Test the present settings and each strategy's grid, then `rounds` times the neighbours of the best candidates.
 
-    These are the best `keep`, and the best balanced one of those that move no more than the present settings: another
-    change may turn its balance into fewer moves. `blocks`: those that the search may use (others are held out), None:
-    all. The first round of neighbours is several steps away, the last one a single step. `evaluate` gets every
-    candidate once. A parameter without effect in the grid is not changed afterwards.
+    The best candidates are the first `keep` by `ranked`, and the one with the best balance that does not move more than
+    the present settings: another change of it may save moves. `blocks`: blocks that the search uses (others are held
+    out), None: all. Neighbours differ by several steps in the first round and by one in the last. `evaluate` is called
+    once per candidate. A parameter that had no effect in the grid is not changed afterwards.
     """
     now = present()
     first = _distinct([now, *(item for strategy in space.strategies for item in grid(strategy, space, points=points))])
@@ -202,8 +203,8 @@ def ranked(
 ) -> list[Candidate]:
     """Return the candidates, best first.
 
-    The order is by the moves that are likely saved (`saving`), the present settings before others that save none; then
-    by imbalance, fewer moves, fewer changes, and key.
+    The first criterion is the likely saving of moves (`saving`). Among candidates that save nothing, the present
+    settings are first. Then the order is by less imbalance, fewer moves, fewer changes, and key.
     """
 
     def worth(key: str) -> tuple[float, bool, float, float, int, str]:
@@ -217,11 +218,11 @@ def ranked(
 def saving(
     tried: TriedCandidates, key: str, *, blocks: Collection[int] | None, tolerance: float, seed: int = 0
 ) -> float:
-    """Return the share of the present's moves that a candidate saves, times the chance that other blocks confirm it
-    `TIMES` times; 0: it saves none.
+    """Return the share of moves that a candidate saves, times the chance that other blocks confirm it `TIMES` times.
 
-    A run is chaotic: one move more changes all later ones. So the mean flatters a lucky candidate, and the best of many
-    is the luckiest one. The chance puts a certain small gain before a large one that the held-out blocks would refuse.
+    0: it saves no moves. One additional move changes all later ones, so a mean can be good by luck, and the best mean
+    of many candidates mostly is. The chance ranks a certain small gain above a large one that held-out blocks would
+    reject.
     """
     before, after = tried.results[tried.present], tried.results[key]
     shared = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
@@ -244,7 +245,7 @@ def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozense
 
 
 def _without_equals(candidates: Sequence[Candidate], tried: TriedCandidates) -> list[Candidate]:
-    """Return the candidates without those with exactly the same results as an earlier one."""
+    """Return the candidates, and omit each one whose results are exactly those of an earlier one."""
     distinct: list[Candidate] = []
     for candidate in candidates:
         if all(tried.results[candidate.key] != tried.results[other.key] for other in distinct):
@@ -253,8 +254,10 @@ def _without_equals(candidates: Sequence[Candidate], tried: TriedCandidates) -> 
 
 
 def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> list[Candidate]:
-    """Return the candidate with the least imbalance that moves no more than the present settings, if its results
-    differ."""
+    """Return the candidate with the least imbalance that does not move more than the present settings.
+
+    The list is empty if its results are those of the present settings.
+    """
     now = tried.results[tried.present]
     totals = {key: total(results, blocks) for key, results in tried.results.items()}
     most = totals[tried.present].moves
@@ -263,7 +266,7 @@ def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> li
 
 
 def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """Return in which measure `after` is worse (`intervals.worse`), with both values; empty if in none."""
+    """Return as text the measure in which `after` is worse (`intervals.worse`), with both values; empty: none is."""
     imbalance, overload = intervals.worse(intervals.sums_of(before), intervals.sums_of(after), tolerance)
     if imbalance:
         return max_mean(before.imbalance, after.imbalance)
@@ -274,20 +277,19 @@ def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float)
 
 
 def total(results: ByBlock, blocks: Collection[int] | None = None) -> CandidateMeasures:
-    """Return the sum of all blocks, or of these."""
+    """Return the sum of the measures of these blocks; None: of all blocks."""
     return CandidateMeasures.sum(
         measures for block, measures in sorted(results.items()) if blocks is None or block in blocks
     )
 
 
 def strategy_of(candidate: Candidate, base: Parameters) -> str:
-    """Return the strategy of a candidate."""
+    """Return the strategy of a candidate: the one in its changes, else the one in `base`."""
     return str(candidate.changes.get("strategy", base.strategy))
 
 
 def changes_to(strategy: str, base: Parameters) -> dict[str, Value]:
-    """Return the changes that select a strategy. Its own parameters have their defaults if the base's values are out of
-    range."""
+    """Return the changes of `base` that select a strategy. Parameters that are out of range are set to defaults."""
     changes: dict[str, Value] = {} if strategy == base.strategy else {"strategy": strategy}
     for name in searched(strategy):
         row, own = RANGES[name], getattr(base, name)
@@ -308,5 +310,5 @@ def _candidate(strategy: str, changes: Mapping[str, Value], cycle_seconds: float
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates without later ones of the same settings."""
+    """Return the candidates without duplicates, in the same order."""
     return list({candidate.key: candidate for candidate in reversed(list(candidates))}.values())[::-1]

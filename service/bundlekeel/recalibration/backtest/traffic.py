@@ -37,8 +37,9 @@ class RecordedTraffic:
     sorted.
 
     start: JSON, the first period's parameters, memory, ledger and guard state by path. texts: JSON values of other
-    conditions (policies, pins, cordons, excluded brokers, ...); members (T, paths): index of the text by path of
-    `frames.CIRCUMSTANCES`, -1: not recorded. traits: JSON, rarely changing values by broker.
+    conditions (policies, pins, cordons, excluded brokers, ...). members (T, paths): for each path of
+    `frames.CIRCUMSTANCES`, the index of its value in `texts`, -1: not recorded. traits: JSON, values by broker that
+    rarely change.
     """
 
     wall_ms: Ints
@@ -76,7 +77,7 @@ class RecordedTraffic:
 
     @property
     def nbytes(self) -> int:
-        """Size of all arrays."""
+        """Size of all arrays in bytes."""
         return sum(getattr(self, name).nbytes for name in _ARRAYS)
 
     @property
@@ -108,7 +109,7 @@ class RecordedTraffic:
             raise HistoryError(f"no traffic of a back-test: {error!r}") from None
 
     def part(self, begin: int, end: int, averages: Averaging) -> RecordedTraffic:
-        """Periods `begin` to `end`; `averages` are those at `begin`. The arrays are views of this one's."""
+        """Return the periods from `begin` to before `end`. `averages`: state at `begin`. No array is copied."""
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in _BY_PERIOD}
         cut |= {name: rows[begin:end] for name in _MAYBE if len(rows := getattr(self, name)) > 1}
         cut |= {"short": averages.short.copy(), "long": averages.long.copy(), "samples": averages.samples.copy()}
@@ -120,13 +121,13 @@ _ARRAYS: Final = tuple(item.name for item in fields(RecordedTraffic) if item.nam
 _BY_PERIOD: Final = (
     *("wall_ms", "rates", "owner", "usage", "carried", "topics", "present", "reported", "started", "members"),
 )
-# One row for all periods if nothing changes.
+# These arrays have only one row if all periods are equal.
 _MAYBE: Final = ("counts", "limit", "intervals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Some periods. The first `warm` do not count: in these, the candidates' ownership becomes different."""
+    """Some periods. The first `warm` are not counted: a candidate first has to move bundles from recorded owners."""
 
     traffic: RecordedTraffic
     warm: int
@@ -135,8 +136,8 @@ class Chunk:
 def chunks(traffic: RecordedTraffic, length: int, warm: int) -> Iterator[Chunk]:
     """Yield the traffic in pieces of `length` counted periods, each with up to `warm` earlier periods.
 
-    Averages at each start are those of the whole. Ownership there is the recorded one; parameters, memory, ledger and
-    guard state are those of the whole's first period, as far as they have not expired.
+    Each piece starts with the averages that the whole traffic has at that time, and with the recorded owners of
+    bundles. Parameters, memory, ledger and guard state are those of the very first period, unless they have expired.
     """
     if length < 1 or warm < 0:
         raise ValueError(f"chunks of {length} periods with {warm} to warm up")
@@ -148,10 +149,10 @@ def chunks(traffic: RecordedTraffic, length: int, warm: int) -> Iterator[Chunk]:
 
 
 class Averaging:
-    """Averages of all bundles as in the sidecar, period by period: a sample if the owner's report is new.
+    """Averages of all bundles, updated period by period as in the sidecar: with each new report of a bundle's owner.
 
-    They depend only on the recorded reports, so that all candidates share them. A bundle starts with its first recorded
-    averages: the children of a split inherit their parent's.
+    All candidates share these averages, because they depend only on recorded reports. A bundle starts with its first
+    recorded averages. Children of a split thus start with the averages inherited from their parent.
     """
 
     def __init__(self, traffic: RecordedTraffic) -> None:
@@ -163,7 +164,7 @@ class Averaging:
         self._seen = traffic.owner[0] >= 0
 
     def advance(self, traffic: RecordedTraffic, period: int) -> None:
-        """Advance to this period, which is not before the present one."""
+        """Advance to this period, which must not be before the present one."""
         while self.period < period:
             self.period += 1
             self._add(traffic, self.period)
@@ -193,7 +194,7 @@ class Averaging:
         np.minimum(samples[:, 1], LONG_SAMPLES, out=samples[:, 1])
 
     def _mix(self, rows: Ints | slice, rates: NDArray[np.floating[Any]], samples: Ints) -> None:
-        """Apply the rule of `model.averages` in the same order of operations, for identical results."""
+        """Update the averages as `model.averages` does, in the same order of operations, for identical results."""
         traffic = rates.astype(np.float64)
         short_n, long_n = samples[:, 0:1], samples[:, 1:2]
         self.short[rows] = ((short_n - 1) * self.short[rows] + traffic) / short_n

@@ -1,1 +1,1 @@
-"""The recorded form of a cycle, and its replay."""
+"""The form in which cycles are recorded, and how to plan recorded cycles again."""

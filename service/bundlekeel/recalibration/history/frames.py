@@ -1,7 +1,7 @@
-"""Convert a plan's input to a frame of history and back. Pure.
+"""Convert a plan's input to a frame (its form in the history) and back. Pure.
 
 Plain values (numbers, strings, lists, maps) represent the frozen dataclasses that a plan depends on. Numbers are not
-converted: an integer in a field of floats stays one, because the sentences of a plan would differ.
+converted: an integer in a field of floats stays an integer, because the sentences of a plan would differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bundlekeel.model.snapshot import BrokerTable, BundleTable, Snapshot
 from bundlekeel.planning.engine import PlanInput, PlanResult
 from bundlekeel.recalibration.history.record import CycleOutcome, Document, Frame, Table, Texts
 
-# All of a plan's input except the snapshot, by type. Later fields of `PlanInput` are recorded automatically.
+# Type of each field of a plan's input, except the snapshot. New fields of `PlanInput` are recorded automatically.
 _KINDS: Final[Mapping[str, Any]] = {
     name: kind for name, kind in get_type_hints(PlanInput).items() if name != "snapshot"
 }
@@ -32,13 +32,13 @@ _UNSAID: Final = -1
 
 
 def frame_of(plan_input: PlanInput) -> Frame:
-    """Return the frame of a plan's input; it shares the arrays."""
+    """Return the frame of a plan's input. The frame uses the same arrays as the input."""
     snapshot = plan_input.snapshot
     return Frame(document_of(plan_input), _brokers(snapshot.brokers), _bundles(snapshot))
 
 
 def document_of(plan_input: PlanInput) -> Document:
-    """Return everything that is not in a table, by path."""
+    """Return the values of a plan's input that are not in a table of the frame, by path."""
     snapshot = plan_input.snapshot
     document: Document = {
         "wall_ms": snapshot.wall_ms,
@@ -60,7 +60,7 @@ def document_of(plan_input: PlanInput) -> Document:
 
 
 def input_of(frame: Frame) -> PlanInput:
-    """Return the plan's input of a frame. Raises HistoryError if it does not fit this release."""
+    """Return the plan's input that a frame contains. Raises HistoryError if the frame does not fit this release."""
     document = frame.document
     parts = {part: restored(_KINDS[part], _members(document, part)) for part in _PARTS}
     try:
@@ -173,7 +173,10 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def outcome_of(result: PlanResult, report: Document, *, acted: bool, software: str) -> CycleOutcome:
-    """Return the outcome of a plan. `report`: the cycle's journal line."""
+    """Return the outcome of a plan in recorded form.
+
+    `report`: the cycle's journal line. `acted`: whether the plan was executed. `software`: versions of the software.
+    """
     plan = result.plan
     refused: dict[str, int] = {}
     for refusal in plan.refusals:
@@ -198,7 +201,7 @@ def outcome_of(result: PlanResult, report: Document, *, acted: bool, software: s
 
 
 def plain(value: Any) -> Any:
-    """Return JSON values. Sets are sorted; a map whose keys are not strings becomes a list of pairs."""
+    """Convert a value to JSON values. Sets are sorted. A map whose keys are not strings becomes a list of pairs."""
     if isinstance(value, np.generic):
         return value.item()
     if is_dataclass(value) and not isinstance(value, type):
@@ -215,7 +218,10 @@ def plain(value: Any) -> Any:
 
 
 def restored(kind: Any, value: Any) -> Any:
-    """Reverse `plain`. Raises HistoryError if the value does not fit or has members unknown to this release."""
+    """Convert JSON values from `plain` back to the type `kind`.
+
+    Raises HistoryError if the value does not fit the type or has fields that this release does not know.
+    """
     if isinstance(kind, type) and is_dataclass(kind):
         return _dataclass(kind, value)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)

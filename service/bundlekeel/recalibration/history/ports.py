@@ -1,6 +1,6 @@
-"""Storage of history (a store of immutable files, and the local log that fills it) and of the nightly job's proposals.
+"""Protocols for the storage of history (a local log and a store of immutable files) and of the nightly job's proposals.
 
-All of these calls block: they are called in threads and by the command line, never on the event loop.
+All methods block. They are called in threads and by the command line, never on the event loop.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from bundlekeel.recalibration.history.record import HistoryRecord
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
-# Larger files are neither read as segments nor merged, because a file is in memory while its rows are copied. A minute
-# of 1,000 brokers with 100 bundles each has 8 MB.
+# Larger files are neither accepted as the file of a segment nor merged, because a file is in memory while its rows are
+# copied. A minute of 1,000 brokers with 100 bundles each has 8 MB.
 MOST_FILE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class HistoryFile:
-    """One immutable file: the segments `first` to `last` of an epoch, all of one hour (`date`: YYYY-MM-DD, UTC).
+    """One immutable file with the segments `first` to `last` of an epoch, all of one hour (`date`: YYYY-MM-DD, UTC).
+
+    A segment is usually one minute of recorded cycles.
 
     A single segment is `{epoch}-{seq}.parquet`. Several, merged after their hour, are `{epoch}-{first}-{last}.parquet`.
     That file replaces the files of those segments, even if they still exist.
@@ -62,8 +64,7 @@ class HistoryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySpan:
-    """Contents of a file's footer: cycles and wall time of the file, its schema and rows, and `cluster` of the
-    settings."""
+    """Contents of a file's footer: first and last cycle, their times, version of the format, rows, and cluster name."""
 
     schema: int
     first_cycle: int
@@ -77,7 +78,7 @@ class HistorySpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Segment:
-    """One segment of the local log, which becomes one file."""
+    """One segment of the local log. It is published as one file of the store."""
 
     epoch: int
     seq: int
@@ -90,7 +91,7 @@ def hour_of(wall_ms: int) -> tuple[str, int]:
 
 
 def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
-    """Return the files that no larger file replaces, in the order of epochs and segments."""
+    """Return the files without those that a larger file replaces, in the order of epochs and segments."""
     by_place: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in files:
         by_place.setdefault((file.date, file.hour, file.epoch), []).append(file)
@@ -103,10 +104,10 @@ def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
 def records_in_force(
     store: HistoryStore, file: HistoryFile, instead: set[HistoryFile]
 ) -> Sequence[HistoryRecord] | None:
-    """Return the records of a file, or of the larger file into which a leader has merged it meanwhile.
+    """Return the records of a file, or of the larger file into which a leader has merged the file meanwhile.
 
-    That larger file is added to `instead`. None: it was read there already, or the file was deleted as too old. Raises
-    StoreError or HistoryError.
+    That larger file is added to `instead`. None: the larger file is in `instead` already, or the file was deleted
+    because it was too old. Raises StoreError or HistoryError.
     """
     try:
         return store.records(file)
@@ -122,8 +123,9 @@ def records_in_force(
 
 
 def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, list[HistoryFile]]:
-    """Return the files by name of their cluster. Unreadable files are skipped. Raises StoreError if there is no
-    response.
+    """Return the files by the name of the cluster that recorded them, without unreadable files.
+
+    Raises StoreError if the store does not respond.
     """
 
     def named(file: HistoryFile) -> str:
@@ -132,7 +134,7 @@ def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, 
         except HistoryError:
             return ""
         except StoreError:
-            # A leader may clean up the store meanwhile, so a merged or deleted file is gone.
+            # The file is missing if a leader has merged or deleted it meanwhile. Any other failure is an error.
             if file.path in {item.path for item in store.files()}:
                 raise
             return ""
@@ -147,7 +149,7 @@ def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, 
 
 
 def mixed(clusters: Mapping[str, Sequence[HistoryFile]]) -> str:
-    """Return one sentence naming the clusters that recorded into one place and their files; empty: fewer than two."""
+    """Return a sentence if several clusters recorded into one store, with their names and files; else ""."""
     if len(clusters) < 2:
         return ""
     places = []
@@ -158,14 +160,17 @@ def mixed(clusters: Mapping[str, Sequence[HistoryFile]]) -> str:
 
 
 class HistoryStore(Protocol):
-    """Files by date and hour. Raises StoreError if the store fails or is full, HistoryError if a file is unreadable."""
+    """The store of history: files by date and hour.
+
+    Methods raise StoreError if the store fails or is full, and HistoryError if a file is unreadable.
+    """
 
     @property
     def place(self) -> str:
-        """The directory or URI, for messages."""
+        """The directory or URI of the store, for messages."""
 
     def files(self) -> list[HistoryFile]:
-        """Return every file, smaller ones of the same segments included, without foreign names and files set aside."""
+        """Return all files of recorded cycles, also those that a larger file replaces, without files set aside."""
 
     def span(self, file: HistoryFile) -> HistorySpan:
         """Return the contents of a file's footer."""
@@ -179,26 +184,30 @@ class HistoryStore(Protocol):
         """
 
     def publish(self, epoch: int, seq: int, records: Sequence[HistoryRecord]) -> HistoryFile:
-        """Write a segment's file, completely or not at all. An existing file stays unchanged.
+        """Write the file of segment `seq`, completely or not at all. An existing file stays unchanged.
 
-        All records are of one epoch and one hour. Raises HistoryError if an existing file has other cycles.
+        The records must be of one epoch and one hour. Raises HistoryError if the existing file has other cycles.
         """
 
     def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
-        """Write the one file that replaces these, neighbors of one hour and epoch. The old files stay.
+        """Write one file that replaces these files, which have consecutive segments of one hour and epoch.
 
-        Raises HistoryError, and writes nothing, if one of them is unreadable or they are of several clusters.
+        The old files stay. Raises HistoryError, and writes nothing, if a file is unreadable or the files are of several
+        clusters.
         """
 
     def remove(self, file: HistoryFile) -> None:
         """Delete a file; do nothing if it is absent."""
 
     def set_aside(self, file: HistoryFile) -> str:
-        """Move a file to where it is not read. Returns its new path."""
+        """Move a file into the directory `_aside`, where it is not read. Returns its new path."""
 
 
 class HistoryWal(Protocol):
-    """The local write-ahead log, in segments. For one process at a time. Raises StoreError if the disk fails."""
+    """The local log, in segments: it stores records until they are published. Only one process can use the log.
+
+    Methods raise StoreError if the disk fails.
+    """
 
     def append(self, epoch: int, record: HistoryRecord) -> None:
         """Write a record to the open segment, or to a new one for another epoch.
@@ -210,16 +219,16 @@ class HistoryWal(Protocol):
         """Close the open segment. The next record opens one."""
 
     def closed(self) -> list[Segment]:
-        """Return the closed segments, those of earlier processes included, oldest first."""
+        """Return the closed segments, oldest first, including segments that earlier processes left."""
 
     def records(self, segment: Segment) -> list[HistoryRecord]:
-        """Return a segment's records up to a torn end, which is counted (`torn`)."""
+        """Return a segment's complete records. If its last record is incomplete, `torn` is incremented."""
 
     def discard(self, segment: Segment) -> None:
-        """Delete a segment whose file is published."""
+        """Delete a segment. Call this after its file was published."""
 
     def set_aside(self, segment: Segment) -> None:
-        """Move a segment that cannot be published out of the way."""
+        """Rename a segment that cannot be published, so that it is not read again."""
 
     @property
     def size(self) -> int:
@@ -227,20 +236,20 @@ class HistoryWal(Protocol):
 
     @property
     def torn(self) -> int:
-        """Number of torn ends so far."""
+        """Number of segments so far that end with an incomplete record."""
 
     def close(self) -> None:
         """Close the files and release the log for another process."""
 
 
 NAME: Final = "thresholds.json"
-# A document has about ten kilobytes. A larger file is not one.
+# A proposal has about ten kilobytes. A file larger than this limit is not a proposal.
 MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDocument:
-    """A document as stored. `path`: below the root. `data`: at most `MAX_BYTES` + 1 bytes of it."""
+    """A proposal as stored. `path`: path below the store's root. `data`: at most the first `MAX_BYTES` + 1 bytes."""
 
     path: str
     data: bytes
@@ -249,9 +258,9 @@ class FoundDocument:
 class CalibrationStore(Protocol):
     """A directory of proposals: `{root}/{date}/thresholds.json`, with the date of the run as 2026-11-21 (UTC).
 
-    The latest date with a document counts. Without dates, a `thresholds.json` in the root does. Nothing is ever
-    written.
+    The newest proposal is the one of the latest date. Without directories of dates, it is a `thresholds.json` in the
+    root. The sidecar never writes to this store.
     """
 
     def newest(self) -> FoundDocument | None:
-        """Return the newest document; None: there is none. Raises StoreError if the store does not respond."""
+        """Return the newest proposal; None: there is none. Raises StoreError if the store does not respond."""

@@ -1,4 +1,4 @@
-"""The recorded form of a cycle: exact changes against the last record, with regular full snapshots. Pure.
+"""The recorded form of a cycle: exact changes since the last record, and regularly a record of all values. Pure.
 
 A `Frame` is everything that `plan()` reads, as two tables (brokers, bundles) and one document of plain values. A
 `HistoryRecord` contains the changes since the last record (`full`: all values) and the outcome. Values are not rounded
@@ -19,7 +19,7 @@ from bundlekeel.model.load import RESOURCES, TRAFFIC, Floats, Ints
 
 Texts = NDArray[np.object_]
 Document = dict[str, Any]
-# Runs of rows that were neighbors before: (first old row, number of rows); -1: new rows.
+# Rows of a table as runs of consecutive rows of the old table: (first old row, number of rows); -1: new rows.
 Runs = tuple[tuple[int, int], ...]
 
 # Version of the recorded form. Records of another version are refused.
@@ -55,7 +55,10 @@ BUNDLES: Final = Columns(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by name, in the snapshot's order. Shapes: names (n,), floats (n, f), whole (n, w), texts (n, t)."""
+    """One row per broker or bundle, in the snapshot's order.
+
+    Shapes: names (n,), floats (n, f), whole (integers: n, w), texts (n, t).
+    """
 
     names: Texts
     floats: Floats
@@ -72,7 +75,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Changes of a table: the old places of its rows (None: unchanged), and new or changed rows with places."""
+    """Changes of a table: the old index of each row (None: order unchanged), and new or changed rows with indices."""
 
     order: Runs | None
     index: Ints
@@ -88,7 +91,7 @@ class Frame:
     bundles: Table
 
     def seal(self) -> int:
-        """Return a checksum over the whole frame."""
+        """Return a checksum of the whole frame."""
         total = zlib.crc32(dumped(dict(sorted(self.document.items()))).encode())
         for table in (self.brokers, self.bundles):
             for texts in (table.names, table.texts):
@@ -103,8 +106,8 @@ class CycleOutcome:
     """Outcome of a cycle.
 
     `details`: moves, splits, refusals by code, and the cycle's journal line. `software`: releases of Bundlekeel, Python
-    and numpy, to explain a replay that differs. `skipped`: cycles without a plan since the last record. `dropped`:
-    cycles since then that could not be recorded.
+    and numpy, which can explain why planning again gives another result. `skipped`: number of cycles without a plan
+    since the last record. `dropped`: number of cycles since the last record that could not be recorded.
     """
 
     plan_hash: str
@@ -121,7 +124,7 @@ class CycleOutcome:
 class HistoryRecord:
     """One recorded cycle, identified by `epoch` and `cycle`.
 
-    `base`: cycle of the record that it continues, in the same epoch; unused if `full`. `document`: JSON of changed
+    `base`: cycle (of the same epoch) whose record the changes apply to; not used if `full`. `document`: JSON of changed
     paths and row orders. `seal`: checksum of the whole frame.
     """
 
@@ -141,7 +144,10 @@ class HistoryRecord:
 def recorded(
     before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: CycleOutcome
 ) -> HistoryRecord:
-    """Return the record of a frame. `before`: cycle and frame of the epoch's last record; None: record all values."""
+    """Return the record of a frame: its changes since `before`, the cycle and frame of the epoch's last record.
+
+    If `before` is None, the record contains all values.
+    """
     base, old = (0, None) if before is None else before
     brokers = changes(old.brokers if old else None, now.brokers)
     bundles = changes(old.bundles if old else None, now.bundles)
@@ -162,7 +168,7 @@ def recorded(
 
 
 def changes(before: Table | None, now: Table) -> Rows:
-    """Return the rows of `now` that are not, bit by bit, in `before`."""
+    """Return the changes from `before` to `now`. A row is unchanged only if all bits are equal."""
     if before is None:
         return Rows(None, np.arange(len(now), dtype=np.int64), now)
     same = len(before) == len(now) and before.names.tolist() == now.names.tolist()
@@ -185,7 +191,7 @@ def changed(before: Table | None, rows: Rows) -> Table:
         return rows.table
     place = np.arange(len(before), dtype=np.int64) if rows.order is None else places_of(rows.order)
     if len(before) == 0:
-        # All rows are new, as there was none before.
+        # Without an old table, all rows are new.
         return rows.table
     table = before.rows(place)
     table.names[rows.index] = rows.table.names
@@ -196,7 +202,7 @@ def changed(before: Table | None, rows: Rows) -> Table:
 
 
 def runs_of(place: Ints) -> Runs:
-    """Return rows and their old places (-1: new) as runs."""
+    """Convert the old index of each row (-1: new row) to runs."""
     if len(place) == 0:
         return ()
     step = np.where(place[:-1] < 0, place[1:] >= 0, place[1:] != place[:-1] + 1)
@@ -206,13 +212,16 @@ def runs_of(place: Ints) -> Runs:
 
 
 def places_of(runs: Runs) -> Ints:
-    """Reverse `runs_of`."""
+    """Convert runs to the old index of each row (-1: new row)."""
     parts = [np.arange(at, at + size) if at >= 0 else np.full(size, -1) for at, size in runs]
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
 
 
 def document_changes(before: Document, now: Document) -> Document:
-    """Return the changes. `=`: new values by path; `~`: changed members of maps; `-`: removed paths."""
+    """Return the changes from `before` to `now`.
+
+    The keys are `=` (new values by path), `~` (changed members of maps) and `-` (removed paths).
+    """
     whole: Document = {}
     members: Document = {}
     for path, value in now.items():
@@ -228,7 +237,7 @@ def document_changes(before: Document, now: Document) -> Document:
 
 
 def changed_document(before: Document, change: Document) -> Document:
-    """Reverse `document_changes`."""
+    """Apply the result of `document_changes` to `before`."""
     document: Document = {path: value for path, value in before.items() if path not in change.get("-", ())} | change[
         "="
     ]
@@ -238,7 +247,7 @@ def changed_document(before: Document, change: Document) -> Document:
 
 
 def dumped(value: Any) -> str:
-    """Return JSON in one spelling: equal texts mean equal values to the last bit."""
+    """Return a value as canonical JSON: two texts are equal exactly if all bits of the values are equal."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

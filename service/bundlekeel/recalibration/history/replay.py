@@ -1,4 +1,4 @@
-"""Rebuilds recorded cycles from their changes, and plans them again. Pure."""
+"""Rebuild recorded cycles from their changes, and plan them again. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bundlekeel.recalibration.history.record import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCycle:
-    """One record and its frame. `why`: the reason if there is no frame."""
+    """One record and its frame. `why`: why the frame could not be rebuilt."""
 
     record: HistoryRecord
     frame: Frame | None = None
@@ -32,7 +32,7 @@ class RebuiltCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedCycle:
-    """One cycle planned again. `recorded`, `hash`: hashes of the recorded and the new plan. `same`: equal."""
+    """One cycle planned again. `recorded`, `hash`: hash of the recorded and of the new plan. `same`: both are equal."""
 
     epoch: int
     cycle: int
@@ -47,7 +47,8 @@ class ReplayedCycle:
 def rebuilt(records: Iterable[HistoryRecord]) -> Iterator[RebuiltCycle]:
     """Yield every record with its frame. The records must be in the order of epochs and cycles.
 
-    A record without base or with a wrong checksum has no frame, nor have those after it up to the next full snapshot.
+    If the record that the changes apply to is missing, or a checksum is wrong, there is no frame. The same is true for
+    the following records, up to the next one that contains all values.
     """
     last: tuple[int, int, Frame] | None = None
     for record in records:
@@ -109,7 +110,7 @@ def replay(item: RebuiltCycle) -> ReplayedCycle:
 
 
 def _require_installed(params: Parameters) -> None:
-    """Raise HistoryError if the strategy or placement is not installed here: a plugin's."""
+    """Raise HistoryError if the recorded strategy or placement is from a plugin that is not installed here."""
     for name, value in (("strategy", params.strategy), ("placement", params.placement)):
         if value not in choices(name):
             raise HistoryError(f"the {name} {value!r} is not known here; a plugin was in force")

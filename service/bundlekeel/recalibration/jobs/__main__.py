@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bundlekeel.settings.load import LoadedSettings
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
-# Seconds between two updates of the progress line on a terminal, and between two progress lines elsewhere.
+# Seconds between two updates of the progress line on a terminal, and between two progress lines in other output.
 SHOWN_SECONDS, PLAIN_SECONDS = 1.0, 30.0
 
 # The help prints these lines as they are: 80 columns.
@@ -220,7 +220,7 @@ def _run(parsed: argparse.Namespace) -> int:
     loaded = _settings(parsed)
     parsed.history = _history(parsed, loaded)
     if (folder := folder_named(parsed.history)) and not os.access(folder, os.F_OK):
-        # Otherwise a wrong path would look like an empty history every night.
+        # Without this check, a wrong path would look like an empty history every night.
         raise StoreError(f"there is no directory {folder}; choose another one with --history")
     parsed.out = _out(parsed, loaded)
     # pyspark and pyarrow are extras: without them --help works, and the error names the missing package.
@@ -257,12 +257,12 @@ def _run(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def _terminated() -> Iterator[None]:
-    """End the run on SIGTERM as on an interrupt, so that open resources are closed."""
+    """Turn SIGTERM into SystemExit meanwhile, so that the run closes its resources before the process exits."""
 
     def end(number: int, _: object) -> NoReturn:
-        # Not through the stream: the signal may interrupt a write, and a stream does not allow a second one.
+        # Write without `sys.stderr`: the signal can interrupt a write, and a stream does not allow a nested write.
         os.write(sys.stderr.fileno(), line("SIGTERM: the run ends; its temporary files are removed").encode())
-        # Java may have received the signal, too; the errors of its interrupted libraries are of no use.
+        # Hide further errors: Java may have received the signal, too, and prints errors of interrupted libraries.
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())
         raise SystemExit(128 + number)
@@ -276,7 +276,7 @@ def _terminated() -> Iterator[None]:
 
 @contextmanager
 def _cleaned(options: Options) -> Iterator[None]:
-    """Remove the arrays of the run after Spark has stopped: before that, a task may still write some."""
+    """Remove the stored arrays of the run at the end, after Spark has stopped and no task can write any more."""
     from bundlekeel.recalibration.jobs.places import OutputFolder  # noqa: PLC0415
 
     try:
@@ -286,7 +286,7 @@ def _cleaned(options: Options) -> Iterator[None]:
 
 
 def _require_java() -> None:
-    """Raise ConfigError if there is no Java: Spark itself would only report that its gateway exited."""
+    """Raise ConfigError if Java is not installed. Spark's own error would only be that its gateway exited."""
     home = os.environ.get("JAVA_HOME")
     if "PYSPARK_GATEWAY_PORT" in os.environ or shutil.which("java", path=f"{home}/bin" if home else None):
         return
@@ -315,7 +315,7 @@ def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Opt
         from bundlekeel.recalibration.settings import adoption_rules  # noqa: PLC0415  (spark-submit needs no pydantic)
 
         adoption = adoption_rules(loaded.settings)
-    # Two days at least: one for the search and one to judge, even if the sidecars accept one day.
+    # At least two days, even if the settings allow one: one day to search by, and one held-out day to confirm.
     min_days = parsed.min_days or max(2, adoption.min_days)
     if min_days > parsed.days:
         text = f"--days {parsed.days} is less than the {min_days} good days needed (--min-days, calibration.min_days)"
@@ -336,8 +336,7 @@ def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Opt
 
 
 def _settings(parsed: argparse.Namespace) -> LoadedSettings | None:
-    """Return the settings of --settings, or None. Their secrets are not needed: only the store of the history is
-    used."""
+    """Return the settings of --settings, or None. Secrets can be missing: the run only needs paths and rules."""
     if parsed.settings is None:
         return None
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
@@ -346,7 +345,7 @@ def _settings(parsed: argparse.Namespace) -> LoadedSettings | None:
 
 
 def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """Return the store of history: the option, else the settings, relative to their file."""
+    """Return the history store of --history, else of the settings; a path there is relative to the settings file."""
     if parsed.history:
         return str(parsed.history)
     if loaded is None:
@@ -358,7 +357,7 @@ def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
 
 
 def _out(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """Return the directory of the results: the option, else the one that sidecars read."""
+    """Return the directory for results of --out, else the one from which the sidecars read proposals."""
     if parsed.out:
         return str(parsed.out)
     uri = loaded.value("calibration.uri") if loaded is not None else None
@@ -373,12 +372,12 @@ def _absolute(place: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return a line of standard error, with the time in UTC."""
+    """Return a line for standard error: the text after the present time in UTC."""
     return f"{datetime.now(UTC):%H:%M:%S} {text}\n"
 
 
 class Screen:
-    """Standard error: permanent lines, and on a terminal one line below them that is rewritten."""
+    """Writes permanent lines to standard error, and on a terminal a last line with progress that is rewritten."""
 
     def __init__(self) -> None:
         self._last_write = time.monotonic()
@@ -395,7 +394,7 @@ class Screen:
             self.tell(text)
 
     def write(self, text: str) -> None:
-        """Write in place of the line that is rewritten."""
+        """Write a text, which replaces the line with progress."""
         sys.stderr.write(f"\r\x1b[K{text}" if sys.stderr.isatty() else text)
         sys.stderr.flush()
         self._last_write = time.monotonic()

@@ -1,7 +1,7 @@
-"""The back-test on Spark: one task per block of history and chunk of candidates, without a shuffle. Loads pyspark.
+"""Run the back-test on Spark: one task per block of history and group of candidates, without a shuffle. Loads pyspark.
 
-One task builds the dense arrays of a block and stores them in a file below the output; the planning tasks read it.
-Spark moves only names and settings, and rows of ten sums.
+One task per block converts the recorded cycles to arrays and stores them in a file below the output. The tasks that
+plan read this file. Spark itself transfers only names, settings and rows of ten sums.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCKS: Final = pa.schema(
         ("periods", pa.list_(pa.struct(list(PERIODS)))),
     ]
 )
-# One block as arrays. `periods`: number that counts; `why`: fault, for which the block is omitted.
+# One block that was stored as arrays. `periods`: number of periods that count. `why`: why the block cannot be used.
 DENSE: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -44,7 +44,7 @@ DENSE: Final = pa.schema(
         ("why", pa.string()),
     ]
 )
-# `pieces`: blocks of one unbroken run. `number`: that of the first block.
+# One task. `pieces`: blocks through which candidates run without a new start. `number`: number of the first block.
 TASKS: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -64,7 +64,7 @@ MEASURES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseBlock:
-    """A block whose arrays are stored."""
+    """A block of history whose arrays are stored in the file `name`."""
 
     number: int
     date: str
@@ -86,7 +86,7 @@ class BlockResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestInputs:
-    """The place of the arrays, and the values that all blocks share."""
+    """Places of the history and of the stored arrays (`work`), and values that are the same for all blocks."""
 
     history: str
     work: str
@@ -96,7 +96,7 @@ class BacktestInputs:
 
 
 def blocks(spark: SparkSession, items: Sequence[Block]) -> DataFrame:
-    """Return one row per block, of schema `BLOCKS`, each for one task."""
+    """Return one row per block, of schema `BLOCKS`. Each row is the input of one task."""
     rows = [
         (
             block.number,
@@ -113,7 +113,7 @@ def blocks(spark: SparkSession, items: Sequence[Block]) -> DataFrame:
 
 
 def write_dense(rows: DataFrame, inputs: BacktestInputs) -> DataFrame:
-    """Rebuild every block once and write its arrays: `BLOCKS` to `DENSE`."""
+    """Convert every block to arrays and store them. Input: rows of `BLOCKS`; result: rows of `DENSE`."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store, place = open_store(inputs.history), OutputFolder(inputs.work)
@@ -139,9 +139,9 @@ def write_dense(rows: DataFrame, inputs: BacktestInputs) -> DataFrame:
 def tasks(
     spark: SparkSession, runs: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], chunk: int
 ) -> DataFrame:
-    """Return one row per run of blocks and chunk of candidates, each for one task.
+    """Return one row per run (list of blocks) and group of `chunk` candidates. Each row is the input of one task.
 
-    The chunks of a run follow one another, so that a worker still has the arrays of its last block.
+    Rows of the same run are consecutive, so that a worker can use the arrays that it has in memory.
     """
     texts = [item.to_json() for item in candidates]
     chunks = [texts[at : at + chunk] for at in range(0, len(texts), chunk)]
@@ -150,7 +150,7 @@ def tasks(
 
 
 def measure(rows_of_tasks: DataFrame, work_uri: str) -> DataFrame:
-    """Plan with the same `plan()` as a sidecar: `TASKS` to `MEASURES`, one row per candidate and day of the run."""
+    """Run the candidates of each task. Input: rows of `TASKS`; result: rows of `MEASURES`, per candidate and day."""
 
     def piece(name: str, start_ms: int) -> Chunk:
         traffic = load_dense(work_uri, name)
@@ -172,17 +172,14 @@ def measure(rows_of_tasks: DataFrame, work_uri: str) -> DataFrame:
 
 @lru_cache(maxsize=1)
 def load_dense(work_uri: str, name: str) -> RecordedTraffic:
-    """Return the arrays of a block; a worker caches the last ones."""
+    """Return the stored arrays of a block. A worker keeps the last ones in memory."""
     return RecordedTraffic.from_bytes(OutputFolder(work_uri).read(name))
 
 
 def build_dense(
     spark: SparkSession, blocks_to_read: Sequence[Block], inputs: BacktestInputs
 ) -> tuple[list[DenseBlock], dict[str, str]]:
-    """Return the blocks that can be back-tested, and by date why others cannot.
-
-    The driver receives one small row per block.
-    """
+    """Store the arrays of these blocks. Returns the blocks that can be back-tested, and by date why a block cannot."""
     usable: list[DenseBlock] = []
     without: dict[str, str] = {}
     for row in write_dense(blocks(spark, blocks_to_read), inputs).collect():
@@ -198,7 +195,7 @@ def build_dense(
 def run_candidates(
     spark: SparkSession, runs: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], work_uri: str
 ) -> list[BlockResult]:
-    """Run all candidates on all runs of blocks. The driver receives one row of sums per candidate, run and day."""
+    """Run all candidates through each list of blocks in `runs`. Returns one result per candidate, list and day."""
     rows = measure(tasks(spark, runs, candidates, chunk_size(spark, len(runs), len(candidates))), work_uri)
     return [
         BlockResult(
@@ -212,7 +209,7 @@ def run_candidates(
 
 
 def chunk_size(spark: SparkSession, runs: int, candidates: int) -> int:
-    """Return the candidates per task, such that each core has three tasks and all end at about the same time."""
+    """Return the number of candidates per task for about three tasks per core, so that all cores end together."""
     target = max(1, 3 * spark.sparkContext.defaultParallelism)
     parts = min(candidates, max(1, -(-target // max(1, runs))))
     return max(1, -(-candidates // parts))

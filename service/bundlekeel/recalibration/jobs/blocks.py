@@ -1,4 +1,4 @@
-"""Blocks of history for the back-test: hours that count, and the warm-up hours before them. No Spark here."""
+"""Blocks of history for the back-test: some hours whose results count, and warm-up hours before. No Spark here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bundlekeel.recalibration.jobs.periods import HistoryPeriod, RecordedCycle, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block. `start_ms`: start of the hours that count, Unix ms; `periods`: all hours to read, with warm-up."""
+    """One block. `start_ms`: start of the hours that count, Unix ms. `periods`: all hours to read, also for warm-up."""
 
     number: int
     date: str
@@ -36,11 +36,10 @@ class Block:
 
 
 def blocks_of(periods: Sequence[HistoryPeriod], dates: Collection[str], *, hours: int, warm_hours: int) -> list[Block]:
-    """Return the blocks of these days, each `hours` long with `warm_hours` of history before it, as far as there is
-    any.
+    """Return the blocks of these days: each has `hours` that count and, if recorded, `warm_hours` before them.
 
-    If there is no history before a block (the first day, or a day after an omitted one), its own first `warm_hours` are
-    the warm-up and do not count, for all candidates alike.
+    If there is no history before a block (the first day, or a day after an omitted one), the first `warm_hours` of the
+    block itself are the warm-up and do not count.
     """
     usable = {start_of(item) for item in periods if item.date in dates}
     blocks: list[Block] = []
@@ -77,10 +76,10 @@ def dense(
     per_unit: Mapping[str, Floats],
     params: Mapping[str, Any],
 ) -> RecordedTraffic:
-    """Return the block as arrays.
+    """Read the cycles of a block and return them as arrays.
 
-    `params`: `params.*` of the present settings, which replace the recorded ones: candidates change these. Raises
-    HistoryError if no cycle can be rebuilt.
+    `params`: present settings by path (`params.*`). They replace the recorded settings, so that candidates are changes
+    of the present settings. Raises HistoryError if no cycle can be rebuilt.
     """
     traffic = traffic_of(_frames(store, block), period_ms=period_ms, per_unit=per_unit or None)
     return replace(traffic, start=json.dumps(json.loads(traffic.start) | dict(params), ensure_ascii=False))
@@ -90,12 +89,12 @@ def _frames(store: HistoryStore, block: Block) -> Iterator[Frame]:
     last = -1
     for period in sorted(block.periods, key=lambda item: (item.date, item.hour, item.epoch)):
         for item in read(store, period):
-            # A leader that was replaced may have continued for some seconds.
+            # Skip cycles that a replaced leader recorded while its successor was active already.
             if isinstance(item, RecordedCycle) and item.frame is not None and item.record.wall_ms > last:
                 last = item.record.wall_ms
                 yield item.frame
 
 
 def warm_of(traffic: RecordedTraffic, start_ms: int) -> int:
-    """Return the number of warm-up periods."""
+    """Return the number of periods before `start_ms`, which are the warm-up."""
     return int((traffic.wall_ms < start_ms).sum())

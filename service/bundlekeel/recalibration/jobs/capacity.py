@@ -1,7 +1,7 @@
-"""Usage per unit of traffic of each broker, by robust regression with a hold-out error. Loads pyspark.
+"""Estimate each broker's usage per unit of traffic, by robust regression. Loads pyspark.
 
-The back-test predicts usage from it. A network card without a reported limit (blind) needs no fit: its usage is eight
-bits per byte of traffic.
+The back-test uses the result to predict the usage of brokers. The error is measured on hours that the regression did
+not use. A network card without a reported limit (blind) needs no regression: its usage is eight bits per byte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bundlekeel.recalibration.jobs.columns import REPORTED
 from bundlekeel.recalibration.jobs.read import CAPACITY, part
 from bundlekeel.recalibration.jobs.regression import fit_huber
 
-# Traffic that a resource depends on. Direct memory is a cache, which fills without traffic: it depends on none.
+# Kinds of traffic that the usage of a resource depends on. Direct memory is a cache that fills without traffic.
 FOLLOWS: Final = {
     CPU: tuple(range(len(TRAFFIC))),
     BANDWIDTH_IN: (THROUGHPUT_IN,),
@@ -62,9 +62,9 @@ def _fits_of(table: pa.Table) -> pa.Table:
 
 
 def fits(usage: Floats, limit: Floats, carried: Floats) -> list[dict[str, Any]]:
-    """Return the rows of one broker, from arrays of shape (n, 4) in order of time.
+    """Return the rows of `CAPACITY` of one broker. The arrays have one row per ten minutes, in order; shape (n, 4).
 
-    Even hours are fitted, and odd hours measure the error (in percent of the limit).
+    The regression uses even hours. The error is measured on odd hours, in percent of the limit.
     """
     return [_fit(number, usage[:, number], limit[:, number], carried) for number in range(REPORTED_RESOURCES)]
 
@@ -106,7 +106,7 @@ def _fit(resource: int, usage: Floats, limit: Floats, carried: Floats) -> dict[s
 def per_unit(rows: Iterable[Mapping[str, Any]]) -> dict[str, Floats]:
     """Return the usage of each resource per unit of traffic by broker, shape (6, 4), from rows of `CAPACITY`.
 
-    Brokers with too few samples are omitted: the back-test estimates their usage.
+    Brokers with too few samples are omitted. The back-test estimates their usage itself.
     """
     by_broker: dict[str, Floats] = {}
     unknown: set[str] = set()

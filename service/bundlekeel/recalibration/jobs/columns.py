@@ -1,7 +1,7 @@
 """Arrow schemas of the tasks' results; `read.py` has the Spark schemas. No Spark here.
 
-A `DIGEST` row is one cycle, one broker's ten minutes, one bundle's hour, or one unreadable file; `kind` identifies the
-part.
+A row of `DIGEST` describes one cycle, ten minutes of one broker, one hour of one bundle, or one unreadable file. Its
+column `kind` shows which.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ DAYS: Final = _schema(
 
 LIES: Final = _schema([("date", pa.string()), ("broker", pa.string()), ("why", pa.string())])
 
-# The usual hour of the week (0: Monday 00:00 UTC) of a broker, bundle or namespace; `peak`: its highest hour.
+# Usual load in one hour of the week (0: Monday 00:00 UTC) of a broker, bundle or namespace. `peak`: highest such hour.
 WEEK: Final = _schema(
     [
         ("kind", pa.string()),

@@ -1,6 +1,6 @@
-"""Digest of a period for quality, features and capacity: small rows instead of every cycle's whole snapshot.
+"""Reduce a period of history to small rows for quality, features and capacity, instead of whole snapshots.
 
-Runs inside a task; no Spark here.
+The functions run inside a Spark task. No Spark here.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _batches(kind: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def broker_scores(frame: Frame) -> Floats:
-    """Return every broker's score as a ratio, by the weights at that time; NaN if its values are not numbers."""
+    """Return every broker's score as a ratio, by the recorded weights; NaN if a value of the broker is NaN."""
     document, floats = frame.document, frame.brokers.floats
     names = ("cpu_weight", "direct_memory_weight", "bandwidth_in_weight", "bandwidth_out_weight")
     recorded = {name: document[f"params.{name}"] for name in names if f"params.{name}" in document}
@@ -98,7 +98,7 @@ def broker_scores(frame: Frame) -> Floats:
 
 
 def figures(frame: Frame, scores: Floats) -> Row:
-    """Return totals of one snapshot, and the number of its count_impossible values."""
+    """Return totals of one snapshot, and the number of its impossible values."""
     latest = frame.bundles.floats[:, : len(TRAFFIC)]
     sums = latest.sum(axis=0)
     wrong = count_impossible(frame)
@@ -115,7 +115,7 @@ def figures(frame: Frame, scores: Floats) -> Row:
 
 
 def count_impossible(frame: Frame) -> tuple[int, int, int]:
-    """Return the number of values that are not finite, negative, or larger than possible.
+    """Return three numbers: values that are not finite, negative values, and values larger than possible.
 
     Negative limits do not count: Pulsar uses them for unknown limits.
     """
@@ -125,7 +125,7 @@ def count_impossible(frame: Frame) -> tuple[int, int, int]:
     nan = sum(int((~np.isfinite(part)).sum()) for part in (brokers, bundles))
     # Without a limit, brokers may report a negative usage.
     negative = int(((usage < 0) & (limit > 0)).sum()) + sum(int((part < 0).sum()) for part in traffic)
-    # Of a broker's integers only the topics: some of the others are flags, which may be -1.
+    # Of a broker's integers, check only the number of topics: others are flags, for which -1 is valid.
     negative += int((frame.bundles.whole < 0).sum()) + int((frame.brokers.whole[:, _TOPICS] < 0).sum())
     most = np.array([ABSURD_RATE, ABSURD_RATE, ABSURD_THROUGHPUT, ABSURD_THROUGHPUT])
     absurd = int(((usage > ABSURD_USAGE * limit) & (limit > 0)).sum()) + sum(
@@ -136,7 +136,7 @@ def count_impossible(frame: Frame) -> tuple[int, int, int]:
 
 @dataclass(slots=True)
 class BrokerSlices:
-    """Sums by broker and ten minutes."""
+    """Sums up the cycles of each broker by ten minutes."""
 
     sums: dict[tuple[int, str], Floats] = field(default_factory=dict)
 
@@ -152,7 +152,7 @@ class BrokerSlices:
         np.add.at(carried, owner[has_owner], frame.bundles.floats[has_owner, : len(TRAFFIC)])
         owned = np.bincount(owner[has_owner], minlength=len(names)).astype(np.float64)
         floats = frame.brokers.floats
-        # In the order of the columns of SLICES, from `samples` on.
+        # In the order of the columns of SLICES, beginning with `samples`.
         now = np.column_stack(
             [
                 np.ones(len(names)),
@@ -196,7 +196,7 @@ class BrokerSlices:
 
 @dataclass(slots=True)
 class HourlyBundles:
-    """Sums by bundle over one hour."""
+    """Sums up the cycles of each bundle over one hour."""
 
     rows: dict[str, int] = field(default_factory=dict)
     sums: Floats = field(default_factory=lambda: np.zeros((0, 8)))

@@ -1,4 +1,4 @@
-"""Content of `thresholds.json` from the results of the back-tests. No Spark here."""
+"""Build the content of `thresholds.json` from the results of the back-tests. No Spark here."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bundlekeel.recalibration.rules.thresholds import RANGES, Data, Evidence, Pr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceInput:
-    """Everything that goes into the document.
+    """Everything from which `thresholds.json` is built.
 
     `blocks`: measures on held-out days by candidate key and block; `searched`: the same on the days of the search.
-    `unbroken`: one unbroken run over the held-out days for the present and the proposed candidate; empty if nothing
-    changes. `reason`: benefit of the proposed candidate, else why nothing changes. `period_seconds`: between two plans.
-    `tried`: tested values by parameter.
+    `unbroken`: measures of the present and the proposed candidate in one run over all held-out days, without a new
+    start at each block; empty if nothing changes. `reason`: benefit of the proposal, or why nothing changes.
+    `period_seconds`: seconds between two plans. `tried`: tested values by parameter.
     """
 
     base: Parameters
@@ -46,7 +46,7 @@ class EvidenceInput:
 
 
 def thresholds_of(inputs: EvidenceInput, *, pyspark: str) -> Thresholds:
-    """Return the document."""
+    """Return the content of `thresholds.json`. `pyspark`: version of PySpark, for the record."""
     previous, proposed = inputs.blocks[inputs.present.key], inputs.blocks[inputs.chosen.key]
     runs = {key: measures_of({0: measures}, seed=inputs.seed) for key, measures in inputs.unbroken.items()}
     evidence = Evidence(
@@ -82,7 +82,7 @@ def _proposed(inputs: EvidenceInput) -> dict[str, Proposed]:
         now, limits = getattr(inputs.base, name), RANGES[name]
         tested = sorted({float(value) for value in (inputs.tried or {}).get(name, ())} - {float(now)})
         changed = name in inputs.chosen.changes
-        # A present value outside of the range is set by an operator, so it is not part of the proposal.
+        # An operator set a value outside of the range. It cannot be searched, so it is not part of the proposal.
         if not changed and not limits.minimum <= float(now) <= limits.maximum:
             continue
         if not changed and not tested:
@@ -105,6 +105,6 @@ def _proposed(inputs: EvidenceInput) -> dict[str, Proposed]:
 
 
 def unchanged_sentence(tested: Sequence[float]) -> str:
-    """Return the sentence for a parameter whose tested values are not part of the proposal."""
+    """Return the sentence of evidence for a parameter that the proposal does not change."""
     values = ", ".join(figure(value) for value in tested[:8]) + (", ..." if len(tested) > 8 else "")
     return f"other values were tried ({values}), and none is part of what was chosen"

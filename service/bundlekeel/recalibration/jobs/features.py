@@ -26,7 +26,7 @@ def hourly(digests: DataFrame) -> DataFrame:
         F.lit(None).cast("double").alias("clients_moved"),
         _mean(F.col("score"), "score"),
     )
-    # After a leader change within an hour a bundle has two rows, which are two parts of the hour.
+    # If the leader changed within an hour, a bundle has two rows for that hour, one per leader. Combine them.
     single = bundles.groupBy("date", "hour", F.col("bundle").alias("name"), "namespace").agg(
         *(_mean(F.col(name), name) for name in ("messages", "bytes")),
         F.max("bytes_max").alias("bytes_peak"),

@@ -1,4 +1,4 @@
-"""Options of one run, and what it would read. No Spark here."""
+"""Options of one run of the nightly job, and the history that it uses. No Spark here."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 class Options:
     """Options of one run.
 
-    `days`: at most this many, the newest. `period_seconds`: 0 means the recorded interval, at least 60. `now`: start of
-    the run. `adoption`: rules of the sidecars, which limit the range of the search.
+    `days`: number of the newest days to use, at most. `period_seconds`: seconds between two plans of the back-test; 0:
+    the recorded interval between cycles, at least 60. `now`: start of the run. `adoption`: conditions under which
+    sidecars adopt a proposal; the search stays within them.
     """
 
     history: str
@@ -50,7 +51,7 @@ class Options:
 
 
 def check_start(options: Options, history: Sequence[HistoryPeriod]) -> None:
-    """Check that the run can start.
+    """Check that results can be written and that there are enough days.
 
     Raises StoreError if the directory of the results does not respond, and TooLittleHistory if there are too few days.
     """
@@ -60,10 +61,10 @@ def check_start(options: Options, history: Sequence[HistoryPeriod]) -> None:
 
 
 def too_few(options: Options, history: Sequence[HistoryPeriod]) -> TooLittleHistory | None:
-    """Return the refusal if the file names already show too few days, else None.
+    """Return the error if the names of the files show that there are too few days, else None.
 
-    Only a run can count good days and cycles. A day without records between the others counts: it is bad, and waiting
-    does not help.
+    Which days are good is only known after reading them. A day without records between two others counts as a day here:
+    the run then reports that it is bad.
     """
     days = set(days_between(history[0].date, history[-1].date)) - options.rules.leave_out
     needed = options.rules.min_days
@@ -81,9 +82,9 @@ def too_few(options: Options, history: Sequence[HistoryPeriod]) -> TooLittleHist
 
 
 def newest(options: Options) -> list[HistoryPeriod]:
-    """Return the periods of the newest whole days and of today, without the hour that is still written.
+    """Return the periods of the newest whole days and of today, without the current hour.
 
-    Raises TooLittleHistory if there are none.
+    Raises TooLittleHistory if nothing is recorded.
     """
     current_hour = options.now.strftime("%Y-%m-%d"), options.now.hour
     periods = [
@@ -93,21 +94,21 @@ def newest(options: Options) -> list[HistoryPeriod]:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
         needed = f"{options.rules.min_days} good days are needed; choose another place with --history"
         raise TooLittleHistory(f"nothing is recorded in {options.history}: {needed}", figures=figures)
-    # There may be fewer days than requested. Today is in addition to them.
+    # Today does not count as one of the requested days.
     days = options.days + (periods[-1].date == current_hour[0])
     first = date.fromordinal(max(1, date.fromisoformat(periods[-1].date).toordinal() - days + 1)).isoformat()
     return [item for item in periods if item.date >= first]
 
 
 def unused(options: Options, history: Sequence[HistoryPeriod]) -> list[str]:
-    """Return the omitted days that are not between the first and the last day: misspelled, or too old."""
+    """Return the days of --leave-out that are not between the first and the last day of the history."""
     return sorted(options.rules.leave_out - set(days_between(history[0].date, history[-1].date)))
 
 
 def cluster_of(options: Options, history: Sequence[HistoryPeriod]) -> str:
-    """Return the cluster of the periods; empty if no file contains one.
+    """Return the name of the cluster that recorded the periods; empty if no file contains a name.
 
-    Raises OtherCluster if the periods are of several clusters, or of another one than in the settings.
+    Raises OtherCluster if several clusters recorded them, or another cluster than the one in the settings.
     """
     clusters = clusters_of(open_store(options.history), [file for period in history for file in period.files])
     figures = {"clusters": {name: [file.path for file in files] for name, files in clusters.items()}}
@@ -121,7 +122,7 @@ def cluster_of(options: Options, history: Sequence[HistoryPeriod]) -> str:
 
 
 def explain(options: Options, history: Sequence[HistoryPeriod]) -> dict[str, Any]:
-    """Return what a run would read and compute, from names and sizes of the files only."""
+    """Return a description of what a run would read and compute. Only names and sizes of files are used."""
     dates = sorted({item.date for item in history})
     used = set(dates) - options.rules.leave_out
     refusal = too_few(options, history)

@@ -1,7 +1,7 @@
-"""Recorded history by period, as one task reads it. No Spark here.
+"""Read recorded history by period; one task reads one period. No Spark here.
 
-A period is one hour of one leader's epoch. It begins with a whole snapshot, so it can be rebuilt alone. Files are never
-written, moved or deleted: unreadable ones are reported.
+A period is one hour of one leader's epoch. Its first record contains all values, so the other periods are not needed to
+rebuild its cycles. Files are never written, moved or deleted. Unreadable files are reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HistoryPeriod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableFile:
-    """A file that is incomplete, empty, of another program or of another schema; it is not changed."""
+    """A file that is incomplete, empty, or has the format of another program or release. The file is not changed."""
 
     path: str
     why: str
@@ -47,7 +47,10 @@ class UnreadableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCycle:
-    """One recorded cycle. `status`: ok (with a frame), double, misplaced (of another hour) or broken."""
+    """One recorded cycle.
+
+    `status`: ok (it has a frame), double (recorded twice), misplaced (in a file of another hour) or broken.
+    """
 
     record: HistoryRecord
     status: str
@@ -61,7 +64,7 @@ def open_store(uri: str) -> HistoryStore:
 
 
 def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:
-    """Return the periods of all files that count, oldest first."""
+    """Return the periods of these files, oldest first. Files that a larger file replaces are not used."""
     by_period: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in in_force(files):
         by_period.setdefault((file.date, file.hour, file.epoch), []).append(file)
@@ -74,11 +77,11 @@ def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:
 
 
 def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle | UnreadableFile]:
-    """Yield everything recorded in a period, rebuilt, in order. Raises StoreError if the store does not respond.
+    """Yield the cycles of a period, rebuilt and in order, and its unreadable files.
 
-    Duplicate cycles and cycles of another hour (files in the wrong directory) are reported but not rebuilt, so that a
-    copied file does not break the chain of changes. Files that the leader has merged since they were listed are read
-    from the larger file.
+    Duplicate cycles and cycles of another hour are yielded without a frame, so that a copied file does not make the
+    following cycles unusable. If the leader has merged files since they were listed, the merged file is read. Raises
+    StoreError if the store does not respond.
     """
     aside: list[RecordedCycle | UnreadableFile] = []
     instead: set[HistoryFile] = set()

@@ -1,4 +1,4 @@
-"""Output of the jobs: a directory or URI through pyarrow. A file appears completely or not at all. No Spark here."""
+"""Write the results of the jobs into a directory or URI, each file completely or not at all. No Spark here."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from bundlekeel.model.errors import StoreError
 
 
 def below(uri: str, name: str) -> str:
-    """Return the place of a name below a directory or URI; the options of a URI (`?endpoint_override=...`) stay at its
-    end."""
+    """Append a name to a directory or URI. Options of a URI (`?endpoint_override=...`) stay at its end."""
     path, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
     return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
 class OutputFolder:
-    """A local directory or one in an object store. Every method raises StoreError if it is unreachable."""
+    """A directory on a local file system or in an object store. Every method raises StoreError if access fails."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -34,7 +33,7 @@ class OutputFolder:
                 self._fs, self._root = pafs.LocalFileSystem(), str(Path(uri).resolve())
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{uri} cannot be opened: {error}") from None
-        # Object stores show only complete files, and rename by copying.
+        # In an object store a file is visible only when it is complete, and to rename a file is to copy it.
         self._renames = self._fs.type_name in ("local", "hdfs")
 
     def check(self) -> None:
@@ -72,9 +71,9 @@ class OutputFolder:
         return content
 
     def keep(self, folder: str, names: Sequence[str]) -> str:
-        """Copy these files into `folder/earlier/TIME` and return that place; empty if there are none.
+        """Copy these files into `folder/earlier/TIME` and return that place; empty if no file exists.
 
-        TIME is that of the newest file. The originals stay, because readers must not miss them.
+        TIME is the modification time of the newest file. The originals stay, because sidecars may read them now.
         """
         with self._answering():
             existing = {

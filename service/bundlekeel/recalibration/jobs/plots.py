@@ -15,7 +15,7 @@ from bundlekeel.simulator.page import BAD, COLOURS, GOOD, INK, svg
 
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _IN_FORCE: Final = COLOURS[1]
-# Title, color and size by kind of a candidate; later ones are drawn on top.
+# Title, color and size by kind of a candidate. Later kinds are drawn over earlier ones.
 _KINDS: Final = {
     "far": ("other", INK, 8),
     "near": ("within one night's reach", COLOURS[0], 8),
@@ -27,9 +27,10 @@ _VERDICTS: Final = {"good": GOOD, "partial": INK, "bad": BAD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One candidate: moves per hour and max/mean.
+    """One candidate in the plot: moves per hour and max/mean on held-out days.
 
-    `kind`: present, chosen, near (may be adopted) or far. `searched`: its values on the days of the search, in words.
+    `kind`: present, chosen, near (could be adopted in one night) or far. `searched`: the candidate's moves per hour and
+    max/mean on the days of the search, as text.
     """
 
     x: float
@@ -44,7 +45,7 @@ def _figure(height: float) -> Figure:
 
 
 def candidate_plot(points: Sequence[Point]) -> str:
-    """Plot max/mean over moves per hour; lower and further left is better. Empty without points."""
+    """Return a plot of max/mean over moves per hour; lower and further left is better. Empty without points."""
     if not points:
         return ""
     plot = _figure(2.6)
@@ -61,10 +62,12 @@ def candidate_plot(points: Sequence[Point]) -> str:
 
 
 def block_plot(dates: Sequence[str], before: Sequence[float], after: Sequence[float]) -> str:
-    """Plot max/mean block by block: in force and, if they differ, proposed. Empty with fewer than two blocks.
+    """Return a plot of max/mean by block, of the present and the proposed thresholds. Empty with less than two blocks.
 
     Args:
-        dates: of each block. Only the first block of a day shows its date.
+        dates: date of each block, which is shown at the first block of a day.
+        before: max/mean of the present thresholds by block.
+        after: max/mean of the proposed thresholds by block; not drawn if equal to `before`.
     """
     if len(dates) < 2:
         return ""
@@ -84,13 +87,16 @@ def block_plot(dates: Sequence[str], before: Sequence[float], after: Sequence[fl
 
 
 def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Plot the recorded share of each day as a bar: (date, share, verdict). Empty without days."""
+    """Return a plot with one bar per day: the recorded share of the day. `rows`: (date, share, verdict).
+
+    Empty without days.
+    """
     if not rows:
         return ""
     plot = _figure(1.1)
     axes = plot.subplots()
     places = list(range(len(rows)))
-    # A day of which nothing is recorded is visible, too.
+    # Draw a small bar also for a day without records.
     shares = [max(0.04, min(share, 1.0)) for _, share, _ in rows]
     axes.bar(places, shares, color=[_VERDICTS[verdict] for _, _, verdict in rows])
     ticks = _evenly(places, 5)
@@ -102,7 +108,10 @@ def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
 
 
 def week_map(values: Sequence[float | None]) -> str:
-    """Plot the 168 hours of a week from Monday 00:00 UTC; a strong colour is more. Empty without traffic."""
+    """Return a plot of the 168 hours of a week from Monday 00:00 UTC. A stronger color means more traffic.
+
+    Empty without traffic.
+    """
     if max((value or 0.0 for value in values), default=0.0) <= 0:
         return ""
     hours = np.array([np.nan if value is None else value / 1e6 for value in values]).reshape(7, 24)
@@ -119,5 +128,5 @@ def week_map(values: Sequence[float | None]) -> str:
 
 
 def _evenly(places: Sequence[int], most: int) -> list[int]:
-    """Return at most this many of the places, evenly distributed: the first one, the last one, and some between."""
+    """Return at most `most` of the places, evenly distributed, with the first and the last one."""
     return [places[at] for at in np.unique(np.linspace(0, len(places) - 1, most).round().astype(int))]

@@ -1,4 +1,4 @@
-"""Quality of recorded history by day, as DataFrames; `rules.py` has the verdicts. Loads pyspark."""
+"""Compute the figures by which `rules.py` judges each day of recorded history. Loads pyspark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bundlekeel.recalibration.jobs import columns
 from bundlekeel.recalibration.jobs.read import DAYS, LIES, part
 from bundlekeel.recalibration.jobs.rules import DayFigures, day_of, find_liars
 
-# A pause longer than this many usual intervals is a gap; a shorter one counts as recorded.
+# A pause between two cycles of more than this many usual intervals is a gap. A shorter pause counts as recorded time.
 _PATIENCE = 3.0
 _DAY_MS = 86_400_000
 _COUNTED = {"doubles": "double", "misplaced": "misplaced", "broken": "broken"}
@@ -40,13 +40,13 @@ def days(digests: DataFrame) -> DataFrame:
 
 
 def measure_coverage(cycles: DataFrame) -> DataFrame:
-    """Compute how much of each day is recorded: the time from each usable cycle to the next, without long pauses."""
+    """Compute the recorded share of each day: the sum of times between usable cycles, without long pauses."""
     by_time = Window.partitionBy("date").orderBy("wall_ms")
     midnight = (F.floor(F.col("wall_ms") / _DAY_MS) + 1) * _DAY_MS
     usable = cycles.where(F.col("status") == "ok").withColumn("next", F.lead("wall_ms").over(by_time))
     gaps = usable.withColumn("gap", F.col("next") - F.col("wall_ms")).withColumn("midnight", midnight)
     usual = gaps.groupBy("date").agg(F.percentile_approx("gap", 0.5).alias("usual"))
-    # A single cycle has no interval: it counts as 0.
+    # With a single cycle on a day there is no interval. The recorded time is then 0.
     with_usual = gaps.join(usual, "date").withColumn("usual", F.coalesce("usual", F.lit(0)))
     rest = F.coalesce(F.col("gap"), F.col("midnight") - F.col("wall_ms"))
     inside = F.when(rest <= _PATIENCE * F.col("usual"), rest).otherwise(F.col("usual"))
@@ -67,7 +67,7 @@ def measure_coverage(cycles: DataFrame) -> DataFrame:
 
 
 def missing(cycles: DataFrame) -> DataFrame:
-    """Count the cycle numbers that are missing within an epoch, and were neither dropped nor skipped."""
+    """Count the missing cycle numbers of each epoch, except cycles that the recorder counted as dropped or skipped."""
     ordered = Window.partitionBy("epoch").orderBy("cycle")
     numbered = cycles.where(F.col("status").isin("ok", "broken"))
     lost = F.col("cycle") - F.lag("cycle").over(ordered) - 1 - F.col("dropped") - F.col("skipped")
@@ -76,8 +76,7 @@ def missing(cycles: DataFrame) -> DataFrame:
 
 
 def lies(digests: DataFrame) -> DataFrame:
-    """Compute `LIES` from `DIGEST`: brokers that contradict themselves, by day. One task reads one day of all
-    brokers."""
+    """Compute `LIES` from `DIGEST`: by day, the brokers whose reported usage contradicts their traffic."""
     slices = part(digests, "slice").select(
         "date",
         "broker",
@@ -95,7 +94,7 @@ def _lies_of(table: pa.Table) -> pa.Table:
     brokers = sorted(set(names))
     row = {name: number for number, name in enumerate(brokers)}
     arrays = {name: table.column(name).to_numpy() for name in ("usage_cpu", "score", "carried", "told")}
-    # Extensible brokers may report a score without CPU.
+    # Brokers with the extensible load manager can report a score without CPU.
     cpu, score = arrays.pop("usage_cpu"), arrays.pop("score")
     arrays["usage"] = cpu if np.any(cpu > 0) else score
     arrays["broker"] = np.array([row[name] for name in names], dtype=np.float64)
@@ -105,7 +104,7 @@ def _lies_of(table: pa.Table) -> pa.Table:
 
 
 def figures(digests: DataFrame) -> list[DayFigures]:
-    """Return the days as values for `rules.judge`: one small row per day, so the driver has enough memory."""
+    """Return the figures of each day for `rules.judge`. The driver receives one small row per day."""
     lying: dict[str, dict[str, str]] = {}
     for row in lies(digests).collect():
         lying.setdefault(row["date"], {})[row["broker"]] = row["why"]

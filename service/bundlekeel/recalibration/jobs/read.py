@@ -1,7 +1,7 @@
-"""Recorded history as DataFrames: tasks rebuild the cycles of whole periods and return small rows. Loads pyspark.
+"""Read recorded history into DataFrames of small rows. Loads pyspark.
 
-The driver only lists files; plain Python in tasks makes the rows (`periods.py`, `digest.py`). The schema of every
-DataFrame of the jobs is here.
+The driver only lists files. Each task rebuilds the cycles of whole periods and reduces them to rows, in plain Python
+(`periods.py`, `digest.py`). This file also contains the schema of every DataFrame of the jobs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN: dict[pa.DataType, DataType] = {
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """Return the Spark type of an Arrow type. Raises KeyError if the jobs do not use it."""
+    """Return the Spark type of an Arrow type. Raises KeyError for a type that the jobs do not use."""
     if pa.types.is_struct(kind):
         return StructType([StructField(item.name, spark_type(item.type)) for item in kind])
     if pa.types.is_list(kind):
@@ -60,18 +60,18 @@ WEEK = spark_schema(columns.WEEK)
 PROFILE = spark_schema(columns.PROFILE)
 CAPACITY = spark_schema(columns.CAPACITY)
 
-# Tasks per core: enough that all cores end at about the same time, and few enough to justify the start of each.
+# Tasks per core. More tasks let all cores end at about the same time, but the start of each task takes time.
 _TASKS = 8
 
 
 def spread(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Any, tasks: int | None = None) -> DataFrame:
-    """Return these rows in this many partitions, each for one task; None: one partition per row."""
+    """Return a DataFrame of these rows with `tasks` partitions, each the input of one task; None: one per row."""
     parts = len(rows) if tasks is None else min(len(rows), tasks)
     return spark.createDataFrame(spark.sparkContext.parallelize(rows, max(1, parts)), schema)
 
 
 def periods(spark: SparkSession, history: Sequence[HistoryPeriod]) -> DataFrame:
-    """Return one row per period, of schema `PERIODS`; a task has consecutive ones."""
+    """Return one row per period, of schema `PERIODS`. Each task gets consecutive periods."""
     rows = [
         (item.date, item.hour, item.epoch, [(file.first, file.last, file.size) for file in item.files])
         for item in history
@@ -98,11 +98,11 @@ def digests(rows: DataFrame, uri: str) -> DataFrame:
 
 
 def of_days(digest: DataFrame, dates: Sequence[str]) -> DataFrame:
-    """Return the rows of a digest of these days."""
+    """Return only the rows of `digest` that are of these dates."""
     date = F.coalesce(*(F.col(f"{kind}.date") for kind in columns.PARTS))
     return digest.where(date.isin(list(dates)))
 
 
 def part(digest: DataFrame, kind: str) -> DataFrame:
-    """Return the rows of one kind of a digest: `cycle`, `slice`, `bundle` or `file`."""
+    """Return only the rows of `digest` of this kind: `cycle`, `slice`, `bundle` or `file`."""
     return digest.where(F.col("kind") == kind).select(f"{kind}.*")

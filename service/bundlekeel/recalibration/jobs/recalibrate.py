@@ -59,13 +59,16 @@ from bundlekeel.recalibration.rules.thresholds_json import document_of
 
 REPORT: Final = "report.html"
 Tell = Callable[[str], None]
-# Name of StoreError in the message of a failed task.
+# A failed task's message contains this name if the task could not reach a store.
 _AWAY = "bundlekeel.model.errors.StoreError"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Receivers of a run's progress. `tell`: permanent lines; `begin`: name of each step, before Spark computes it."""
+    """Functions that show the progress of a run.
+
+    `tell` prints a permanent line. `begin` is called with the name of a step before Spark computes the step.
+    """
 
     tell: Tell
     begin: Tell
@@ -75,8 +78,7 @@ class Progress:
 class RecalibrationResult:
     """The result of a run.
 
-    `objections`: reasons for which the sidecars would not adopt it automatically. `messages`: the result as lines for a
-    terminal.
+    `objections`: why the sidecars would not adopt the proposal automatically. `messages`: lines for the terminal.
     """
 
     thresholds: Thresholds
@@ -89,10 +91,11 @@ class RecalibrationResult:
 def recalibrate(
     spark: SparkSession, options: Options, history: Sequence[HistoryPeriod], progress: Progress
 ) -> RecalibrationResult:
-    """Run everything on the periods of `history` (from `options.newest`).
+    """Judge the history, search for better thresholds, and write the proposal and the report.
 
-    Raises TooLittleHistory, BadDays or OtherCluster if the history is refused, and nothing is written; StoreError if a
-    store is unreachable; ConfigError if no requested parameter can be searched.
+    `history`: periods from `options.newest`. Raises TooLittleHistory, BadDays or OtherCluster, and writes nothing, if
+    the history cannot be used; StoreError if a store is unreachable; ConfigError if no requested parameter can be
+    searched.
     """
     tell, begin = progress.tell, progress.begin
     tell(f"{len(history)} hours of history, {sum(item.size for item in history) / 1e6:.1f} MB")
@@ -132,7 +135,7 @@ def recalibrate(
 def run_recalibration(
     spark: SparkSession, options: Options, history: Sequence[HistoryPeriod], progress: Progress
 ) -> RecalibrationResult:
-    """Run `recalibrate`, and raise StoreError also if a task could not reach the store."""
+    """Run `recalibrate`. If a Spark task failed because it could not reach a store, raise StoreError instead."""
     try:
         return recalibrate(spark, options, history, progress)
     except PySparkException as error:
@@ -143,7 +146,7 @@ def run_recalibration(
 
 
 def compute_report_inputs(digest: DataFrame, dates: Sequence[str], begin: Tell) -> ReportInputs:
-    """Return capacity of brokers, usual week and busiest namespaces, of the good days only."""
+    """Return what the report shows about the good days: capacity of brokers, usual week, busiest namespaces."""
     usable = of_days(digest, dates)
     begin("capacity of brokers")
     rows = [row.asDict() for row in capacity(usable).orderBy("broker", "resource").collect()]
@@ -155,7 +158,7 @@ def compute_report_inputs(digest: DataFrame, dates: Sequence[str], begin: Tell) 
 def judge_days(
     digest: DataFrame, history: Sequence[HistoryPeriod], options: Options, tell: Tell
 ) -> tuple[list[JudgedDay], list[JudgedDay]]:
-    """Return every day with its verdict, and the good ones. Raises TooLittleHistory or BadDays."""
+    """Return all days with their verdicts, and the good days. Raises TooLittleHistory or BadDays."""
     leaders = find_parallel_leaders(history)
     days = [replace(day, leaders=leaders.get(day.date, "")) for day in quality.figures(digest)]
     judged = judge(days, options.rules)
@@ -168,8 +171,10 @@ def judge_days(
 
 
 def present_params(digest: DataFrame) -> dict[str, Any]:
-    """Return `params.*` of the last recorded cycle: the present settings. Raises HistoryError if no cycle contains
-    them."""
+    """Return the present settings: the parameters of the last recorded cycle, by path (`params.*`).
+
+    Raises HistoryError if no cycle contains parameters.
+    """
     cycles = part(digest, "cycle").where(F.col("params").isNotNull())
     rows = cycles.orderBy(F.col("wall_ms").desc()).select("params").head(1)
     if not rows:
@@ -208,10 +213,10 @@ def period_of(options: Options, good: Sequence[JudgedDay]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFacts:
-    """Facts about the history.
+    """Facts about the history, which the search and the document need.
 
-    `period_seconds`: time between two plans of the back-test. `without`: parameters that the history cannot judge, and
-    why.
+    `judged`: all days; `dates`: good days. `period_seconds`: seconds between two plans of the back-test. `without`:
+    parameters that cannot be tested with this history, and why.
     """
 
     history: Sequence[HistoryPeriod]
@@ -230,7 +235,7 @@ def searched(
     facts: HistoryFacts,
     progress: Progress,
 ) -> tuple[EvidenceInput, Selection]:
-    """Build the dense arrays, search, and select among changes of one night."""
+    """Store the blocks as arrays, search, and select thresholds that could be adopted in one night."""
     blocks = blocks_of(facts.history, facts.dates, hours=options.block_hours, warm_hours=options.warm_hours)
     progress.begin(f"rebuilding {numbered(len(blocks), 'block')}")
     try:
@@ -246,9 +251,9 @@ def searched(
 
 @dataclass(slots=True)
 class Runs:
-    """Runs candidates on all blocks and stores the measures: by key, then by block.
+    """Runs candidates on all blocks and keeps their measures.
 
-    `rounds`: most rounds of a search.
+    `results`: measures by candidate key, then by block number. `rounds`: highest number of rounds of the search.
     """
 
     spark: SparkSession
@@ -261,7 +266,7 @@ class Runs:
     results: dict[str, dict[int, Any]] = field(default_factory=dict)
 
     def __call__(self, candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Any]]:
-        """Return the measures of every candidate by block; candidates with results are not run again."""
+        """Return the measures of every candidate by block. Only candidates without results are run."""
         new = {item.key: item for item in candidates if item.key not in self.results}
         started = time.monotonic()
         if new:
@@ -288,7 +293,7 @@ class Runs:
         self.progress.begin(f"search, round {self.round} of {self.rounds}")
 
     def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:
-        """Run each candidate without a break over the blocks of these days; each needs one task, and so one core."""
+        """Run each candidate over all blocks of these days without a new start at each block. Uses one core each."""
         self.progress.begin("unbroken runs")
         started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
         totals = {item.key: CandidateMeasures() for item in candidates}
@@ -304,14 +309,14 @@ class Runs:
         return tuple(item.number for item in self.blocks if item.date in dates)
 
     def plans(self, key: str) -> dict[str, int]:
-        """Return how often the back-test planned for this candidate on each day, without warm-up."""
+        """Return the number of plans of this candidate by day, without plans of the warm-up."""
         plans = Counter[str]()
         for item in self.blocks:
             plans[item.date] += round(self.results[key][item.number].plans)
         return dict(plans)
 
     def on(self, dates: Sequence[str]) -> dict[str, dict[int, Any]]:
-        """Return the measures by block of these days only."""
+        """Return the measures of all candidates by block, only for blocks of these days."""
         numbers = set(self.numbers(dates))
         return {key: {at: part for at, part in rows.items() if at in numbers} for key, rows in self.results.items()}
 
@@ -319,7 +324,7 @@ class Runs:
 def search_and_select(
     runs: Runs, options: Options, base: Parameters, facts: HistoryFacts
 ) -> tuple[EvidenceInput, Selection]:
-    """Search, select, and collect the evidence of the document."""
+    """Search, select the proposal, and collect the evidence for `thresholds.json`."""
     depth = options.search
     dates = split_days({item.date for item in runs.blocks}, depth.held_out)
     train, held_out = (runs.numbers(part) for part in dates)
@@ -357,7 +362,7 @@ def search_and_select(
 
 
 def space_of(options: Options, base: Parameters, facts: HistoryFacts) -> SearchSpace:
-    """Return the search space: values within reach of one night."""
+    """Return the search space: values that could be adopted in one night."""
     return SearchSpace(
         base=base,
         strategies=strategies_of(options, base),
@@ -381,12 +386,12 @@ def report_excluded(options: Options, base: Parameters, facts: HistoryFacts, tel
 
 
 def strategies_of(options: Options, base: Parameters) -> tuple[str, ...]:
-    """Return the requested strategies after the active one, whose thresholds may be changed."""
+    """Return the strategies to test: first the active one, whose thresholds may be changed, then the requested ones."""
     return tuple(dict.fromkeys((base.strategy, *options.strategies)))
 
 
 def data_of(facts: HistoryFacts) -> Data:
-    """Return the document's description of the history. Omitted days have a coverage of 0."""
+    """Return the description of the history in `thresholds.json`. Omitted days count with a coverage of 0."""
     used = [item for item in facts.judged if item.day.date in set(facts.dates)]
     first, last = used[0].day, used[-1].day
     span = day_number(last.date) - day_number(first.date) + 1
@@ -405,7 +410,7 @@ def data_of(facts: HistoryFacts) -> Data:
 def write_results(
     options: Options, inputs: EvidenceInput, selection: Selection, report_inputs: ReportInputs, base: Parameters
 ) -> RecalibrationResult:
-    """Write the report and then the thresholds, so that thresholds never exist without their report."""
+    """Write the report, then `thresholds.json`, so that a proposal never exists without a report."""
     document = thresholds_of(inputs, pyspark=pyspark.__version__)
     objections = checked(document, base, options.adoption, document.created_ms)
     report_inputs = replace(

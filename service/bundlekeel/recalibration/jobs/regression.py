@@ -12,7 +12,7 @@ from bundlekeel.model.load import Floats
 
 # Huber's constant: 95 % as efficient as least squares if the errors are normal.
 _HUBER: Final = 1.345
-# Each round measures the spread of the residuals again, with less influence of the wrong points.
+# Rounds of the fit. Each round measures the spread of the residuals again, and wrong points have less influence.
 _ROUNDS: Final = 10
 
 
@@ -39,7 +39,7 @@ def fit_huber(x: Floats, y: Floats) -> RegressionLine:
         raise ValueError(f"{len(y)} points for {x.shape[1] + 1} unknowns")
     scale, height = np.abs(x).max(axis=0), max(float(np.abs(y).max()), 1e-300)
     used = np.ptp(x, axis=0) > 1e-9 * scale
-    # All columns, and y, are about 1: the solver's tolerances suit such values.
+    # Scale all columns, and y, to about 1, because the solver's tolerances are made for such values.
     design, target = np.column_stack([np.ones(len(y)), x[:, used] / scale[used]]), y / height
     lowest = np.zeros(design.shape[1])
     start, spread, lowest[0] = np.full(len(lowest), 0.5), 1.0, -np.inf

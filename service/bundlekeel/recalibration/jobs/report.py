@@ -31,7 +31,7 @@ from bundlekeel.recalibration.rules.thresholds import (
 from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.simulator.page import render
 
-# A cell of a table: a string, whose further lines are small, or a string and its class.
+# A cell of a table: a string, whose second and later lines are small, or a string with its CSS class.
 Cell = str | tuple[str, str]
 # Values of one section of the template.
 Section = dict[str, Any]
@@ -45,7 +45,7 @@ _MEANING: Final = {
     "thrash_per_day": "a broker's load up and down beyond its trend, % of the mean",
     "overloaded_minutes_per_day": "any broker above 85%",
 }
-# Most better points that the page explains.
+# The page explains at most this many points that look better than the proposal.
 _MOST_BETTER: Final = 8
 _WHY_NOT: Final = {
     "near": "another one was first on the days of the search. They order candidates by the share of moves that "
@@ -54,7 +54,7 @@ _WHY_NOT: Final = {
     "far": "of another strategy, or with another time between cycles: a threshold cannot change that",
     "present": "in force",
 }
-# As Pulsar reports them.
+# Units in Pulsar's load reports.
 _UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "kbit/s", "bandwidth_out": "kbit/s"}
 
 
@@ -148,7 +148,7 @@ def _meaning(name: str) -> str:
 
 
 def explain_refusal(objections: Sequence[Objection]) -> str:
-    """Return why an operator cannot or should not adopt the proposal; empty if they may."""
+    """Return why an operator cannot or should not adopt the proposal; empty: nothing prevents that."""
     codes = dict.fromkeys(item.code for item in objections)
     if not OVERRIDABLE.issuperset(codes):
         return "It cannot be adopted, even with `--force`."
@@ -228,14 +228,17 @@ def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mappin
 
 
 def _interval(value: BootstrapInterval, before: BootstrapInterval | None, name: str) -> str:
-    """Return a mean, and its interval as a second line. `before`: of a difference, which is shown in percent, too."""
+    """Return a mean, and its interval as a second line.
+
+    `before`: if `value` is a difference, the measure before; the difference is then shown in percent, too.
+    """
     values = (value.mean, value.low, value.high)
     if name == "imbalance":
         mean, low, high = (f"{item:+z.3f}" if before is not None else level(item) for item in values)
     else:
         mean, low, high = (figure(item, 3) for item in values)
     part = f" ({share(value.mean, before.mean)})" if before is not None else ""
-    # One run is one sample, without an interval.
+    # A single run has no interval.
     return f"{mean}{part}" if low == high else f"{mean}{part}\n{low} to {high}"
 
 
@@ -262,7 +265,7 @@ def _on_search_days(point: Point) -> str:
 
 
 def _printed(point: Point) -> tuple[float, float]:
-    """Return the values as the labels show them: points that differ in later digits only look equal."""
+    """Return the values rounded as in the labels, so that points that look equal are equal."""
     return round(point.y, 4), float(figure(point.x, 3).replace(",", ""))
 
 
@@ -319,12 +322,12 @@ def _capacity(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-# More points would cover each other.
+# The plot shows at most this many points, because more would cover each other.
 _MOST = 600
 
 
 def points_of(inputs: EvidenceInput, selection: Selection) -> list[Point]:
-    """Return every candidate with moves per hour and max/mean on the held-out days."""
+    """Return the points of the plot: moves per hour and max/mean of each candidate on the held-out days."""
     points = []
     for key, blocks in inputs.blocks.items():
         whole = CandidateMeasures.sum(blocks.values())
@@ -346,7 +349,7 @@ def _describe(measures: CandidateMeasures) -> str:
 
 
 def searched_of(inputs: EvidenceInput) -> dict[str, HeldOutMeasures]:
-    """Return the evidence on the days of the search by column; empty if nothing changes."""
+    """Return the measures on the days of the search by column of the evidence; empty if nothing changes."""
     if inputs.chosen.key == inputs.present.key or not inputs.searched:
         return {}
     return {

@@ -23,28 +23,29 @@ GOOD = "good"
 PARTIAL = "partial"
 BAD = "bad"
 
-# If more than this share of a day has no traffic, the recording failed, not the applications.
+# If more than this share of a day's cycles has no traffic, the cause is the recording and not the applications.
 SILENT: Final = 0.9
-# If more minutes of recorded cycles are missing (by their numbers), files were lost.
+# If the numbers of missing cycles correspond to more than this many minutes, files were lost.
 LOST_MINUTES: Final = 30.0
-# A leader and its successor share the hour of the change, and one more if their clocks differ.
+# A leader and its successor both record in the hour of the change, and in one more hour if their clocks differ.
 SHARED_HOURS: Final = 2
-# Limits for a broker's usage per traffic: ratio to the other brokers, and multiple of their spread.
+# A broker is an outlier if its usage per traffic exceeds two limits: a ratio to the other brokers, and a multiple of
+# their spread.
 FACTOR: Final = 5.0
 DEVIATIONS: Final = 6.0
 # Slices (of ten minutes) and brokers that a comparison of usage and traffic needs: half a day, three brokers.
 LEAST_SLICES: Final = 72
 LEAST_BROKERS: Final = 3
-# Limit of the ratio between a broker's reported traffic and the sum over its bundles.
+# Highest ratio between a broker's reported traffic and the sum over its bundles, in either direction.
 TOLD: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayFigures:
-    """One UTC day with the columns of `DAYS`.
+    """Figures of one UTC day: the columns of `DAYS` and two more.
 
-    `lying`: brokers that contradict themselves, with the reason. `leaders`: a sentence if several leaders recorded at
-    the same time.
+    `lying`: brokers whose reports contradict their traffic, and why. `leaders`: a sentence if several leaders recorded
+    at the same time.
     """
 
     date: str
@@ -77,7 +78,7 @@ class DayFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedDay:
-    """A day and its verdict. partial: the first or last day, which is incomplete without a fault."""
+    """A day and its verdict: good, bad, or partial (the first or last day, which is incomplete without a fault)."""
 
     day: DayFigures
     verdict: str
@@ -94,7 +95,7 @@ class HistoryRules:
 
 
 class UnfitHistory(HistoryError):
-    """The history cannot be used for a calibration. `code`: name for programs; `figures`: values behind the refusal."""
+    """The history cannot be used for a calibration. `code`: name of the reason for programs; `figures`: its values."""
 
     code = "Refused"
 
@@ -122,14 +123,16 @@ class OtherCluster(UnfitHistory):
 
 
 def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None = None) -> DayFigures:
-    """Return the day of a row of `DAYS`; missing values are 0."""
+    """Return the figures in a row of `DAYS`. Missing values are 0. `lying`: reasons by broker."""
     names = {item.name for item in fields(DayFigures)} - {"lying"}
     return DayFigures(**{name: row[name] for name in names if row.get(name) is not None}, lying=lying)
 
 
 def find_parallel_leaders(periods: Iterable[HistoryPeriod]) -> dict[str, str]:
-    """Return the days on which two leaders recorded in parallel for hours, with a sentence: two clusters in one
-    directory."""
+    """Return a sentence for each day on which two leaders recorded in parallel for hours.
+
+    The cause is that two clusters record into one directory.
+    """
     hours: dict[tuple[str, int], list[int]] = {}
     for item in periods:
         hours.setdefault((item.date, item.hour), []).append(item.epoch)
@@ -174,8 +177,10 @@ def _day_after(name: str) -> str:
 
 
 def _lost(day: DayFigures, following: DayFigures | None) -> list[str]:
-    """Return a reason if recorded hours are missing. The first cycle after them shows it, which may be on the next
-    day."""
+    """Return a reason if recorded cycles of hours are missing.
+
+    Numbers are missing before the first cycle after the gap, and that cycle can be on the following day.
+    """
     missing = day.missing + (following.missing if following else 0)
     if min(missing * day.interval_seconds / 60, day.longest_gap_minutes) < LOST_MINUTES:
         return []
@@ -210,9 +215,10 @@ def usual_interval(good: Sequence[JudgedDay]) -> float:
 
 
 def without_hits(period: float, usual: float) -> dict[str, str]:
-    """Return the hit counts that cannot be searched, and why.
+    """Return the parameters that count cycles and thus cannot be searched, and why.
 
-    Empty if the period differs from the recorded interval by at most 20 %.
+    A number of cycles only has the same effect if the back-test plans as often as the cluster did. The result is empty
+    if the period differs from the recorded interval by at most 20 %.
     """
     if abs(period - usual) <= 0.2 * usual:
         return {}
@@ -250,12 +256,12 @@ def accept(judged: Sequence[JudgedDay], rules: HistoryRules) -> list[JudgedDay]:
 def find_liars(brokers: Collection[str], slices: Mapping[str, Floats]) -> dict[str, str]:
     """Return the brokers whose usage contradicts their traffic on one day, and why.
 
-    `slices`: aligned arrays with one value per ten minutes: `broker` (row of `brokers`), `usage` (CPU in percent of a
-    core), `carried` and `told` (bytes/s in and out, summed over the bundles and as the broker reports). Only brokers
-    with half a day of slices are checked, if there are three or more.
+    `slices`: arrays with one value per ten minutes of one broker: `broker` (index in `brokers`), `usage` (CPU in
+    percent of a core), `carried` (bytes/s in and out, sum over the bundles) and `told` (bytes/s as the broker reports).
+    Only brokers with at least half a day of values are checked, and only if there are at least three.
     """
     names, usage, carried, reported = list(brokers), slices["usage"], slices["carried"], slices["told"]
-    # Values that are not numbers are counted elsewhere.
+    # Skip NaN and infinite values: `digest.count_impossible` counts them.
     finite = np.isfinite(usage) & np.isfinite(carried) & np.isfinite(reported)
     rows = np.where(finite, slices["broker"], -1).astype(np.int64)
     parts = {
@@ -281,8 +287,7 @@ def _misreported(carried: Floats, reported: Floats, least: float) -> str:
 
 
 def _outliers(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict[int, str]:
-    """Compare each broker's usage with the usage that all brokers together need for that traffic, base load
-    included."""
+    """Return brokers whose CPU differs too much from what the other brokers need for the same traffic, and why."""
     together = np.concatenate(list(parts.values()))
     if not np.any(usage[together] > 0):
         return {}
@@ -305,7 +310,7 @@ def _outliers(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict
 
 
 def _contrary(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict[int, str]:
-    """Return brokers whose CPU falls when their traffic rises, if that of the other brokers rises."""
+    """Return brokers whose CPU falls when their traffic rises, if the CPU of most brokers rises with traffic."""
     follows = {number: _correlation(usage[part], carried[part]) for number, part in parts.items()}
     finite = [value for value in follows.values() if np.isfinite(value)]
     if len(finite) < LEAST_BROKERS or float(np.median(finite)) <= 0.5:

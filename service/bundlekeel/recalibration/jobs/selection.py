@@ -1,6 +1,6 @@
-"""Selection of the proposal, and advice: other strategies, other cycles, next steps. No Spark here.
+"""Select the proposal, and give advice on other strategies, other cycle intervals and next steps. No Spark here.
 
-The rule itself is `recalibration.backtest.choice`; here it is applied to changes that sidecars may adopt in one night.
+The rule is in `recalibration.backtest.choice`. Only changes that sidecars may adopt in one night can be proposed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from bundlekeel.recalibration.rules.thresholds import EQUAL, RANGES, searched, s
 class SearchDepth:
     """Depth of a search.
 
-    `points`: values of each parameter in the first round; `rounds`: refinements; `keep`: best candidates that a
-    refinement starts from; `tolerance`: difference of imbalance that counts as equal; `names`: parameters, empty: all.
+    `points`: number of values of each parameter in the first round. `rounds`: number of rounds after that. `keep`:
+    number of best candidates that a round starts from. `tolerance`: relative difference of imbalance that counts as
+    equal. `names`: parameters to test; empty: all.
     """
 
     points: int = 3
@@ -36,11 +37,11 @@ class SearchDepth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The proposal and its context.
+    """The proposal, all tested candidates, and facts for the report.
 
-    `strategies`: key of the best candidate by other strategy. `values`: tested values by parameter. `labels`: of the
-    held-out blocks, in order. `near`: keys of candidates that could be adopted. `plans`: number of plans in the
-    back-test by day.
+    `near`: keys of the candidates that could be adopted. `strategies`: key of the best candidate of each strategy that
+    is not in use. `values`: tested values by parameter. `labels`: labels of the held-out blocks, in order. `plans`:
+    number of plans in the back-test by day.
     """
 
     choice: Choice
@@ -80,8 +81,7 @@ def select(
 
 
 def check_searchable(space: SearchSpace, depth: SearchDepth) -> None:
-    """Raise ConfigError if no value of the active strategy would be tested, because hours of work would propose
-    nothing."""
+    """Raise ConfigError if no value of the active strategy would be tested: the run could not propose anything."""
     strategy = space.base.strategy
     free = [name for name in space.names_of(strategy) if space.at(name, 1.0) != space.at(name, -1.0)]
     if free and (depth.points > 1 or depth.rounds):
@@ -95,8 +95,10 @@ def check_searchable(space: SearchSpace, depth: SearchDepth) -> None:
 
 
 def find_excluded(space: SearchSpace) -> dict[str, str]:
-    """Return requested parameters that are not searched for the active strategy, and why. None requested: all it
-    reads."""
+    """Return the requested parameters that are not searched for the active strategy, and why.
+
+    If none is requested, all parameters that the strategy reads count as requested.
+    """
     strategy, reasons = space.base.strategy, dict[str, str]()
     for name in space.names or searched(strategy):
         value, row = getattr(space.base, name), RANGES[name]
@@ -110,7 +112,7 @@ def find_excluded(space: SearchSpace) -> dict[str, str]:
 
 
 def adoptable(tried: TriedCandidates) -> TriedCandidates:
-    """Return only the candidates that change thresholds: the same strategy and cycle."""
+    """Return only the candidates with the present strategy and cycle interval, which differ only in thresholds."""
     candidates = {
         key: item
         for key, item in tried.candidates.items()
@@ -122,7 +124,7 @@ def adoptable(tried: TriedCandidates) -> TriedCandidates:
 def best_of_others(
     tried: TriedCandidates, base: Parameters, train: Collection[int], tolerance: float
 ) -> dict[str, str]:
-    """Return the key of the best candidate on the days of the search, by other strategy."""
+    """Return the key of the best candidate on the days of the search, for each strategy that is not in use."""
     best: dict[str, str] = {}
     for item in ranked(tried, blocks=train, tolerance=tolerance):
         strategy = item.changes.get("strategy", base.strategy)
@@ -142,7 +144,7 @@ def tested_values(tried: TriedCandidates) -> dict[str, set[float]]:
 
 
 def _at_the_end(candidate: Candidate, base: Parameters, reach: float) -> list[str]:
-    """Return advice for values that are as far as one night allows."""
+    """Return advice on proposed values that changed as far as one night allows: a later run may go further."""
     advice = []
     for name, value in sorted(candidate.changes.items()):
         assert isinstance(value, int | float)

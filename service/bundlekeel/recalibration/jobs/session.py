@@ -22,14 +22,14 @@ import bundlekeel
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.text_format import how_far
 
-# Times are UTC everywhere. The UI is off because a nightly job has no spectators and every run would need a port.
+# Times are UTC. Spark's UI is off, because each run would need a port for it.
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Groups are few and large, but of plain numbers: batches of this size fit easily into a worker's memory.
+    # Batches of this many rows of plain numbers fit into a worker's memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-    # Stages with few rows need no two hundred tasks.
+    # Without this, Spark would start two hundred tasks even for a few rows.
     "spark.sql.adaptive.enabled": "true",
 }
 _ON_LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -41,13 +41,13 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 def session(
     master: str | None = None, settings: Mapping[str, str] | None = None, messages: BinaryIO | None = None
 ) -> SparkSession:
-    """Return a session.
+    """Start Spark and return the session.
 
-    `master`: default `local[*]`, or decided by spark-submit; `settings` override our own; `messages`: file for the
-    standard error of Java and Spark. Raises ConfigError if Spark does not start (no Java, no such master, an invalid
-    setting).
+    `master`: where Spark runs; None: the master of spark-submit, else `local[*]`. `settings`: Spark settings that
+    override `_SETTINGS`. `messages`: file for the standard error of Java and Spark. Raises ConfigError if Spark does
+    not start (no Java, unknown master, invalid setting).
     """
-    # Local workers must use the Python that contains Bundlekeel; elsewhere the cluster's own settings apply.
+    # Local workers must use the Python in which Bundlekeel is installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("bundlekeel-recalibrate")
     own = dict(_SETTINGS)
@@ -56,7 +56,7 @@ def session(
         builder = builder.master(address)
         local = address == "local" or address.startswith("local[")
         if local or address.startswith("k8s://"):
-            # In these modes Spark creates the secret and passes it to the executors; others need one in the cluster.
+            # In these modes Spark itself creates the secret and passes it to the executors.
             own["spark.authenticate"] = "true"
         if local:
             own |= _ON_LOOPBACK
@@ -74,7 +74,7 @@ def session(
 
 @contextmanager
 def _stderr_into(file: BinaryIO) -> Iterator[None]:
-    """Redirect the standard error of processes that start meanwhile into a file, as long as they run."""
+    """Redirect the standard error of child processes that are started meanwhile into a file."""
     sys.stderr.flush()
     original = os.dup(2)
     os.dup2(file.fileno(), 2)
@@ -100,8 +100,8 @@ def report_crash(messages: BinaryIO, write: Callable[[str], None]) -> Iterator[N
 def stop_after(spark: SparkSession) -> Iterator[SparkSession]:
     """Stop Spark at the end.
 
-    If a signal interrupted a call into Java, later calls may get wrong responses. In that case the end of its input
-    ends Java.
+    If a signal interrupted a call into Java, later calls could get wrong responses. In that case no call is made: Java
+    exits when its standard input is closed.
     """
     stop = spark.stop
     try:
@@ -124,7 +124,7 @@ def _end_java() -> None:
 def show_progress(context: SparkContext, show: Callable[[str], None], every: float) -> Iterator[Callable[[str], None]]:
     """Show the progress of Spark's present step every this many seconds. Yields a function that starts a step.
 
-    Spark's own page shows the name of the step, too. A step may take several passes over the data (Spark's stages).
+    The name of the step is also the job description in Spark. One step can have several of Spark's stages.
     """
     ended, steps = Event(), ["Spark"]
 

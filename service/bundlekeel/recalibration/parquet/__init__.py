@@ -1,4 +1,4 @@
-"""History as Parquet files below a URI, and the local write-ahead log before them. Needs pyarrow."""
+"""History as Parquet files below a URI, and the local log that stores cycles before that. Needs pyarrow."""
 
 from bundlekeel.recalibration.parquet.store import ParquetStore
 from bundlekeel.recalibration.parquet.wal import FileWal

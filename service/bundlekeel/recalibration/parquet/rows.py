@@ -1,7 +1,8 @@
 """Convert recorded cycles to Arrow tables and back.
 
-All tables have one flat schema. A row is a cycle, a changed broker or a changed bundle (`kind`). Columns of other kinds
-are null. So a minute is one file that exists or not, and Spark reads a kind by its row groups.
+All tables have one flat schema. A row is a cycle, a changed broker or a changed bundle (`kind`), and its columns of
+other kinds are null. With one schema, a minute is one file. Each kind has its own row groups, so that Spark can read
+one kind.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ARROW: Final = pa.schema(
         *((name, pa.float64()) for name in _FLOATS),
     ]
 )
-# Columns with repeated values.
+# Columns with often repeated values, which are stored with a dictionary.
 REPEATED: Final = ("kind", "code", "software", "name", *_TEXTS)
 
 
@@ -106,7 +107,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def records_of(tables: Iterable[pa.Table]) -> list[HistoryRecord]:
-    """Reverse `tables_of`, for tables in any number of pieces. Raises HistoryError if they have another content."""
+    """Convert tables from `tables_of`, or parts of them, back to records. Raises HistoryError if one is malformed."""
     try:
         whole = pa.concat_tables(list(tables))
         kinds = whole.column("kind").to_numpy()
@@ -121,7 +122,7 @@ def records_of(tables: Iterable[pa.Table]) -> list[HistoryRecord]:
 
 
 class _Split:
-    """The rows of one kind, by cycle."""
+    """The rows of one kind (brokers or bundles), divided by cycle."""
 
     def __init__(self, table: pa.Table, columns: Columns) -> None:
         count = table.num_rows
@@ -152,7 +153,7 @@ def _matrix(columns: list[Any], count: int, kind: Any) -> Any:
 
 
 def _texts(table: pa.Table, name: str) -> Any:
-    """Return a column of strings, where equal strings are one object: most of them repeat."""
+    """Return a column of strings. Equal strings are one object, which saves memory because most strings repeat."""
     encoded = table.column(name).combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

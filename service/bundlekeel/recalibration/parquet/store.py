@@ -32,8 +32,8 @@ _HIDDEN: Final = "_"
 _ASIDE: Final = "_aside"
 _PIECE: Final = 8 * 1024 * 1024
 _HOURS: Final = 24
-# Limits of one file that are checked in its footer, before rows are read. Usual: one row group of at most 600,000 rows
-# per minute with 100,000 bundles.
+# Limits of one file, which are checked in its footer before rows are read. A usual minute with 100,000 bundles has one
+# row group of at most 600,000 rows.
 _MOST_ROWS: Final = 1 << 26
 _MOST_GROUPS: Final = 1 << 13
 _MOST_GROUP_BYTES: Final = 1 << 28
@@ -43,7 +43,7 @@ _BATCH_ROWS: Final = 1 << 16
 class ParquetStore:
     """`HistoryStore` below a directory or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...).
 
-    `cluster`: the cluster that published files are marked with.
+    `cluster`: name of the cluster that is written into published files.
     """
 
     def __init__(self, place: str | Path, cluster: str = "") -> None:
@@ -56,7 +56,7 @@ class ParquetStore:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(f"the history store {place} cannot be opened: {_short(error)}") from None
         self.place = self._root if isinstance(place, Path) else place
-        # On other file systems a file appears when it is complete, and renaming copies it.
+        # On all other file systems a file is visible only when it is complete, and to rename a file is to copy it.
         self._renames = self._fs.type_name in ("local", "hdfs")
 
     def files(self) -> list[HistoryFile]:
@@ -65,11 +65,11 @@ class ParquetStore:
             infos = [info for info in self._fs.get_file_info(self._selected()) if info.is_file]
         sizes = {info.path[len(self._root) :].lstrip("/"): info.size or 0 for info in infos}
         named = (_file(path, size) for path, size in sizes.items())
-        # Numbers in names may have other spellings (`01-7`, `1-7-7`): a copy next to the original, which is ignored.
+        # Ignore names with another spelling of the numbers (`01-7`, `1-7-7`): such a file is a copy of the original.
         return sorted(file for file in named if file is not None and file.path in sizes)
 
     def _selected(self) -> pafs.FileSelector | list[str]:
-        """Return the paths to list. A local directory may contain cyclic links: list only dates and hours."""
+        """Return the paths to list. A local directory can contain cyclic links, so only dates and hours are listed."""
         if self._fs.type_name != "local":
             return pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
         root = Path(self._root)
@@ -78,7 +78,7 @@ class ParquetStore:
         return [str(path) for path in paths if _PATH.fullmatch(path.relative_to(root).as_posix())]
 
     def span(self, file: HistoryFile) -> HistorySpan:
-        """Return the contents of the file's footer. The file is read completely only if reading the footer fails."""
+        """Return the contents of the file's footer. Only if that fails, the whole file is read to find the reason."""
         try:
             with self._fs.open_input_file(self._at(file.path)) as stream, pq.ParquetFile(stream) as parquet:
                 footer = parquet.metadata.metadata or {}
@@ -105,7 +105,7 @@ class ParquetStore:
             raise HistoryError(f"{file.path} is of {OTHER_SCHEMA.format(version)}") from None
 
     def _version(self, file: HistoryFile) -> int:
-        """Return the schema of a file; 0: it has none."""
+        """Return the version of the record format in a file's footer; 0: the footer has none."""
         try:
             return self.span(file).schema
         except HistoryError:
@@ -117,7 +117,7 @@ class ParquetStore:
             pass
 
     def publish(self, epoch: int, seq: int, records: Sequence[HistoryRecord]) -> HistoryFile:
-        """Write a segment."""
+        """Write the file of a segment, unless it exists."""
         date, hour = hour_of(records[0].wall_ms)
         file = HistoryFile(date=date, hour=hour, epoch=epoch, first=seq, last=seq)
         span = HistorySpan(
@@ -168,7 +168,7 @@ class ParquetStore:
         return to
 
     def _is_whole(self, file: HistoryFile, span: HistorySpan) -> bool:
-        """Return whether an earlier attempt wrote the file; set a torn or oversized one aside."""
+        """Return whether an earlier attempt wrote the file completely. Sets aside an incomplete or too large file."""
         try:
             if self._sized(file).size > MOST_FILE_BYTES:
                 raise HistoryError(f"{file.path} has more than {MOST_FILE_BYTES} bytes")
@@ -176,7 +176,7 @@ class ParquetStore:
         except HistoryError:
             self.set_aside(file)
             return False
-        # Compare everything: another cluster that records into the same place may have the same numbers.
+        # Compare the whole footer: another cluster that records into the same store can have the same numbers.
         if there != span:
             of = f" of cluster {there.cluster}" if there.cluster != span.cluster else ""
             raise HistoryError(f"{file.path} is there with other cycles{of}")
@@ -195,7 +195,7 @@ class ParquetStore:
 
     @contextmanager
     def _reading(self, file: HistoryFile) -> Iterator[Any]:
-        """Open the file after reading it completely, so that failures of the store are not taken for a broken file."""
+        """Read the file completely, then open it, so that a failure of the store does not look like a broken file."""
         with _answering(), self._fs.open_input_file(self._at(file.path)) as stream:
             data = stream.read_buffer()
         try:
@@ -208,9 +208,9 @@ class ParquetStore:
             raise _torn(file, error) from None
 
     def _batches(self, files: Sequence[HistoryFile], columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of these files in small tables: equal values are a few bytes in a file, but not decoded.
+        """Yield the rows of these files in small tables, because decoded rows need much more memory than the file.
 
-        `columns`: all others are ignored; None: a file with others is refused.
+        `columns`: names of known columns; other columns are ignored. None: a file with unknown columns is refused.
         """
         for file in files:
             with self._reading(file) as parquet:
@@ -221,7 +221,7 @@ class ParquetStore:
     def _next(self, file: HistoryFile, batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
         try:
             batch = next(batches, None)
-            # Unexpected columns are the file's fault.
+            # Unexpected columns mean that the file is broken, not that the store failed.
             return None if batch is None else pa.Table.from_batches([batch]).cast(ARROW)
         except MemoryError:
             raise
@@ -229,7 +229,7 @@ class ParquetStore:
             raise _torn(file, error) from None
 
     def _write(self, file: HistoryFile, span: HistorySpan, tables: Iterator[pa.Table]) -> HistoryFile:
-        """Write a complete file or nothing: rename a hidden file where that is one step, else upload when complete."""
+        """Write a complete file or nothing: as a hidden file that is renamed, or as one upload to an object store."""
         final = self._at(file.path)
         with _answering():
             self._fs.create_dir(self._at(file.folder), recursive=True)
@@ -311,7 +311,7 @@ def _sync(path: Path) -> None:
 
 
 def _file(path: str, size: int) -> HistoryFile | None:
-    """Return the file of this path; None for a foreign name, or an invalid day or hour."""
+    """Return the file of this path; None: the path is not one of a history file, or its day or hour is invalid."""
     match = _PATH.fullmatch(path)
     if match is None:
         return None

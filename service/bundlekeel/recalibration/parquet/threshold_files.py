@@ -1,4 +1,4 @@
-"""Proposals of the nightly job below a folder or a URI: anything pyarrow has a file system for."""
+"""Read the proposals of the nightly job from a directory or any URI for which pyarrow has a file system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bundlekeel.model.errors import StoreError
 from bundlekeel.recalibration.history.ports import MAX_BYTES, NAME, FoundDocument
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-# A failed job leaves a directory without document. At most this many directories are checked.
+# A failed job leaves a directory without a proposal. At most this many directories are checked, newest first.
 _NIGHTS: Final = 30
 
 
@@ -27,7 +27,7 @@ class CalibrationFolder:
         self._root = root.rstrip("/")
 
     def newest(self) -> FoundDocument | None:
-        """Return the document of the latest date, else that of the root itself."""
+        """Return the proposal in the directory of the latest date, else the one in the root; None: there is none."""
         with _answering():
             selector = pafs.FileSelector(self._root, recursive=False, allow_not_found=True)
             there = self._fs.get_file_info(selector)
@@ -50,7 +50,7 @@ def calibration_folder(place: str | Path) -> CalibrationFolder:
 
 
 def _name(info: pafs.FileInfo) -> str:
-    """Return the name of a file; "": it is not valid text."""
+    """Return the name of a file; "": the name is not valid UTF-8."""
     try:
         return str(info.base_name)
     except UnicodeDecodeError:

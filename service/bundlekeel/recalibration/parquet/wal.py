@@ -50,7 +50,10 @@ class FileWal:
                     self._sizes[Segment(epoch=epoch, seq=seq)] = path.stat().st_size
 
     def append(self, epoch: int, record: HistoryRecord) -> None:
-        """Write a record and wait for the disk. A partial record is removed, or else ends its segment."""
+        """Write a record and wait until it is on the disk.
+
+        After a failure, the partial record is removed. If that fails, too, the next record opens a new segment.
+        """
         payload = _encoded(record)
         data = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
         try:
@@ -88,7 +91,7 @@ class FileWal:
     _last: Segment | None = None
 
     def _segments_of(self, epoch: int) -> Iterator[Segment]:
-        # The publishing thread discards segments meanwhile.
+        # Iterate over a copy, because the publishing thread deletes segments at the same time.
         yield from (item for item in list(self._sizes) if item.epoch == epoch)
         if self._last is not None and self._last.epoch == epoch:
             yield self._last
@@ -104,11 +107,11 @@ class FileWal:
         return sorted(item for item in list(self._sizes) if item != self._open)
 
     def records(self, segment: Segment) -> list[HistoryRecord]:
-        """Return the records up to the first partial one."""
+        """Return the records before the first incomplete one."""
         try:
             data = self._path(segment).read_bytes()
         except FileNotFoundError:
-            # Deleted by another process. A missing segment must not block later ones.
+            # Another process deleted the file. A missing segment must not block later ones.
             self._torn.add(segment)
             return []
         except OSError as error:
@@ -127,7 +130,7 @@ class FileWal:
         self._sizes.pop(segment, None)
 
     def set_aside(self, segment: Segment) -> None:
-        """Rename a segment, so that nothing reads it any more."""
+        """Rename a segment, so that it is not read again."""
         path = self._path(segment)
         try:
             path.rename(path.with_name(f"{path.name}.aside"))
@@ -142,11 +145,11 @@ class FileWal:
 
     @property
     def torn(self) -> int:
-        """Number of segments with a torn end."""
+        """Number of segments that end with an incomplete record."""
         return len(self._torn)
 
     def close(self) -> None:
-        """Close the segment and release the lock. A second call does nothing."""
+        """Close the open segment and release the lock of the directory. A second call does nothing."""
         self.roll()
         if self._lock >= 0:
             os.close(self._lock)
@@ -157,7 +160,7 @@ class FileWal:
 
 
 def whole_payloads(data: bytes) -> tuple[list[bytes], bool]:
-    """Return the payloads up to the first partial one, and whether there is a partial one."""
+    """Return the payloads before the first incomplete one, and whether there is an incomplete one."""
     payloads: list[bytes] = []
     at = 0
     while at + _HEAD.size <= len(data):

@@ -1,6 +1,7 @@
-"""Clean up the history store in a separate process with limited memory, because others can write to the store.
+"""Clean up the history store in a separate process with limited memory.
 
-A few hundred kilobytes of Parquet can become gigabytes when they are decoded, and a footer can be false.
+Other programs can write to the store, a few hundred kilobytes of Parquet can decode to gigabytes, and a footer can be
+wrong. A file like that must not exhaust the memory of the sidecar.
 `python -m bundlekeel.recalibration.recorder.compaction JSON` is that process.
 """
 

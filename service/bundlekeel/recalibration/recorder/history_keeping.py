@@ -1,6 +1,6 @@
-"""Clean up the history store: merge the files of each minute into one per hour, delete old files, set torn ones aside.
+"""Clean up the history store: merge the files of an hour into one, delete old files, set incomplete files aside.
 
-The leader does this. After a crash at any point, the files contain the same records."""
+The leader does this. A crash at any point loses no records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAY_MS = 24 * HOUR_MS
 
 @dataclass(slots=True)
 class UpkeepResult:
-    """Result of a clean-up: numbers of merged and deleted files, and new paths of torn ones."""
+    """Result of a clean-up: number of merged and of deleted files, and new paths of files that were set aside."""
 
     merged: int = 0
     removed: int = 0
@@ -59,7 +59,7 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: UpkeepRes
         return
     whole = set(_readable(store, files, done))
     for file in sorted(whole, key=lambda item: item.last - item.first):
-        # A larger readable file contains it: this file remained after a crash between writing and deleting.
+        # A larger readable file contains this file, which remained after a crash between writing and deleting.
         if any(other.covers(file) for other in whole):
             store.remove(file)
             done.removed += 1
@@ -81,7 +81,11 @@ def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: UpkeepRes
 
 
 def _neighbours(files: Sequence[HistoryFile]) -> Iterator[list[HistoryFile]]:
-    """Yield runs of files without missing segments: a merged file must not cover one that arrives late."""
+    """Yield groups of files with consecutive segments.
+
+    Files before and after a gap are not merged: a late file could still fill the gap, and the merged file would hide
+    it.
+    """
     run: list[HistoryFile] = []
     for file in files:
         if run and file.first != run[-1].last + 1:
@@ -98,8 +102,8 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> N
         if store.span(merged_file).cycles != sum(store.span(file).cycles for file in run):
             raise HistoryError(f"{merged_file.path} has not the cycles of its parts")
     except HistoryError:
-        # One file is unreadable inside: the others are merged next time. Or two clusters record into this store, which
-        # `history check` reports: their files stay unchanged.
+        # Either a file is unreadable: it is set aside, and the other files are merged next time. Or two clusters record
+        # into this store: `history check` reports that, and their files stay unchanged.
         done.aside.extend(set_torn_aside(store, run))
         return
     for file in run:
@@ -108,7 +112,7 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> N
 
 
 def set_torn_aside(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
-    """Read files completely, set unreadable ones aside and return their new paths. Skips other releases' files."""
+    """Read files completely, set unreadable files aside and return their new paths. Skips files of other releases."""
     aside = []
     for file in files:
         try:

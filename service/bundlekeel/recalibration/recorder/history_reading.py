@@ -53,7 +53,7 @@ class HistoryReading:
                 self.unreadable.append({"file": file.path, "why": str(error)})
                 continue
             for record in records or ():
-                # The merged file starts with records that were already read from the smaller files.
+                # Skip records of a merged file that were already read from the smaller files.
                 if len(instead) > count and last is not None and (record.epoch, record.cycle) <= last:
                     continue
                 last = record.epoch, record.cycle
@@ -61,7 +61,7 @@ class HistoryReading:
 
 
 def listing(store: HistoryStore) -> list[Json]:
-    """Return every current file with its time span; `why`: the file is unreadable."""
+    """Return one row per file, without files that a larger one replaces. `why`: why a file is unreadable."""
     rows = []
     for file in in_force(store.files()):
         row: Json = {"file": file.path, "epoch": file.epoch, "segments": [file.first, file.last], "bytes": file.size}
@@ -73,7 +73,7 @@ def listing(store: HistoryStore) -> list[Json]:
 
 
 def nothing(place: str) -> str:
-    """Return the message for an empty store, which may be the wrong one."""
+    """Return the error text for an empty store, which also asks whether it is the right store."""
     return f"nothing is recorded in {place} yet; name another place with history.uri or --history"
 
 
@@ -86,7 +86,7 @@ def find(store: HistoryStore, wanted: Wanted) -> RebuiltCycle:
     if at_ms is not None:
         home = _last_before(store, files, at_ms)
     else:
-        # Newest first: without an epoch, a cycle that two leaders started is the later one's.
+        # Newest first: without an epoch in the request, a cycle number that two leaders used means the later leader's.
         of_epoch = [file for file in files if epoch is None or file.epoch == epoch]
         home = next((file for file in reversed(of_epoch) if _holds(store, file, cycle)), None)
     if home is None:
@@ -128,7 +128,7 @@ def _last_before(store: HistoryStore, files: Sequence[HistoryFile], at_ms: int) 
 
 
 def summary(item: RebuiltCycle) -> Json:
-    """Return a summary of a rebuilt cycle."""
+    """Return a summary of a rebuilt cycle: its input, decision and outcome."""
     record, frame = item.record, item.frame
     assert frame is not None
     outcome = record.outcome
@@ -174,8 +174,10 @@ def _rows(table: Table, columns: Columns) -> list[Json]:
 
 
 def check(store: HistoryStore) -> Json:
-    """Read and check all records. `ok`: all cycles are of one cluster, without duplicates and gaps, every file is
-    complete, and every snapshot can be rebuilt.
+    """Read and check all records.
+
+    `ok`: all cycles are of one cluster, no cycle is missing or duplicate, every file is complete, and every snapshot
+    can be rebuilt. The result:
 
     {ok, place, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
     schemas: {version: cycles}, broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}],
@@ -213,7 +215,7 @@ def check(store: HistoryStore) -> Json:
 
 @dataclass(slots=True)
 class _Counts:
-    """Counts of a check."""
+    """Counts cycles and faults during `check`."""
 
     seen: Counter[tuple[int, int]] = field(default_factory=Counter)
     schemas: Counter[int] = field(default_factory=Counter)
@@ -226,7 +228,7 @@ class _Counts:
     last: HistoryRecord | None = None
 
     def add(self, item: RebuiltCycle) -> None:
-        """Add a record."""
+        """Count one record and check whether a cycle before it is missing."""
         record, last = item.record, self.last
         self.seen[record.epoch, record.cycle] += 1
         self.schemas[record.schema] += 1

@@ -1,8 +1,8 @@
 """Record every cycle of the leader: the input of `plan()` and its results.
 
 The cycle only puts its input into a short queue. One thread computes the changes and writes them to the local log.
-Another thread publishes finished minutes and cleans up the history store. A slow, full or unreachable store affects
-neither the cycle nor the log. Cycles that do not fit are dropped and counted; the next record contains their number.
+Another thread publishes finished minutes and cleans up the history store. So a slow or unreachable store does not delay
+cycles or the log. If the queue or the log is full, cycles are not recorded, and the next record contains their number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bundlekeel.recalibration.recorder.history_keeping import UpkeepResult, tidy
 
 _log = structlog.get_logger(__name__)
 
-# Highest number of queued cycles. Each contains a whole snapshot, and writing is much faster than a cycle.
+# Highest number of queued cycles. The queue is short because each entry contains a whole snapshot.
 QUEUE = 4
 # Seconds between two attempts to publish, also after an error of the store.
 PUBLISH_SECONDS = 5.0
@@ -44,7 +44,7 @@ Places = tuple[HistoryWal, HistoryStore]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QueuedCycle:
-    """A queued cycle. `skipped`, `dropped`: numbers of previous cycles without a plan, or with a full queue."""
+    """A cycle to record. `skipped`: number of cycles before it without a plan; `dropped`: with a full queue."""
 
     epoch: int
     plan_input: PlanInput
@@ -56,7 +56,7 @@ class _QueuedCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Last:
-    """The state after the last record, which the next record continues."""
+    """The last record's place in time and its frame; the next record contains the changes since that frame."""
 
     epoch: int
     cycle: int
@@ -66,7 +66,11 @@ class _Last:
 
 
 class Recorder:
-    """Records cycles. `places` opens the local log and the store; after a StoreError it is called again later."""
+    """Records cycles. `places` opens the local log and the store; after a StoreError it is called again.
+
+    `leads`: whether this sidecar is the leader; only a leader cleans up the store. `keep_days`: files older than this
+    are deleted; None: none are. `wal_max_bytes`: if the local log is larger, cycles are not recorded.
+    """
 
     def __init__(
         self,
@@ -99,7 +103,7 @@ class Recorder:
     def take(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, report: Mapping[str, Any]
     ) -> None:
-        """Queue a cycle. Returns immediately and never raises. `epoch` None: a follower's cycle, which is ignored."""
+        """Queue a cycle for recording. Returns immediately and never raises. `epoch` None: ignore the cycle."""
         if epoch is None:
             self._skipped = self._dropped = 0
         elif plan_input is None or result is None:
@@ -122,19 +126,19 @@ class Recorder:
             self._arrived.set()
 
     async def run(self) -> None:
-        """Write and publish until cancelled."""
+        """Write queued cycles to the local log and publish them, until cancelled."""
         while self._places is None:
             try:
                 self._places = await self._in(self._writer, self._open)
             except StoreError as error:
-                _log.warning("history is not recorded", error=str(error))
+                _log.warning("history cannot be recorded; opening log and store again later", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_on())
             tasks.create_task(self._publish_on())
 
     async def close(self) -> None:
-        """Write and publish the remaining cycles for a few seconds. The rest stays in the local log."""
+        """Write and publish the remaining cycles, for at most `CLOSE_SECONDS`. Later starts publish what remains."""
         if self._places is not None:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -142,7 +146,10 @@ class Recorder:
                     await self._in(self._writer, self._places[0].roll)
                     await self._in(self._publisher, self._publish)
             except (TimeoutError, StoreError, HistoryError) as error:
-                _log.warning("history is not published yet", error=str(error) or "no time left")
+                _log.warning(
+                    "history could not be published before the exit; the local log keeps it for the next start",
+                    error=str(error) or "no time left",
+                )
             self._places[0].close()
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._publisher.shutdown(wait=False, cancel_futures=True)
@@ -182,7 +189,7 @@ class Recorder:
             cycle=cycle,
             outcome=replace(outcome, skipped=queued.skipped, dropped=dropped),
         )
-        # Remains set if the log rejects the record, or an unexpected error occurs.
+        # Assume that writing fails, also by an unexpected error. This is reset below, after the write.
         self._unwritten = dropped + queued.skipped + 1
         try:
             if wal.size > self._wal_max_bytes:
@@ -190,7 +197,7 @@ class Recorder:
             wal.append(queued.epoch, record)
         except StoreError as error:
             self._telemetry.count("history_cycles_total", outcome="dropped_disk")
-            _log.warning("cycle not recorded", cycle=cycle, error=str(error))
+            _log.warning("cycle could not be recorded and is missing in the history", cycle=cycle, error=str(error))
             return
         self._unwritten = 0
         self._last = _Last(epoch=queued.epoch, cycle=cycle, hour=hour, minute=minute, frame=frame)
@@ -213,7 +220,9 @@ class Recorder:
                 await self._tidy()
             except StoreError as error:
                 self._telemetry.count("history_store_errors_total")
-                _log.warning("history is not published; it is kept locally", error=str(error))
+                _log.warning(
+                    "history could not be published; the local log keeps it until an attempt succeeds", error=str(error)
+                )
                 wait = RETRY_SECONDS
             await asyncio.sleep(wait)
 
@@ -240,7 +249,12 @@ class Recorder:
         assert self._places is not None
         self._places[0].set_aside(segment)
         self._telemetry.count("history_torn_total", where="log")
-        _log.warning("a segment of history was set aside", epoch=segment.epoch, seq=segment.seq, error=str(error))
+        _log.warning(
+            "minute of history cannot be published; its file in the local log was renamed and stays there",
+            epoch=segment.epoch,
+            seq=segment.seq,
+            error=str(error),
+        )
 
     async def _tidy(self) -> None:
         now = self._clock.boot()
@@ -257,8 +271,8 @@ class Recorder:
                 self._telemetry.count("history_files_total", amount, what=what)
         for path in done.aside:
             self._telemetry.count("history_torn_total", where="file")
-            _log.warning("a torn file of history was set aside", path=path)
+            _log.warning("unreadable history file moved aside; its cycles are missing in the history", path=path)
 
     async def _in(self, threads: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
-        """Run work in a thread. It is shielded, so it ends before the thread's next work, even after a cancellation."""
+        """Run work in a thread and return its result. A cancellation does not interrupt the work."""
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(threads, work))

@@ -1,8 +1,8 @@
-"""Adopted thresholds: the settings they replace, the trial that compares them with the evidence, and the revert. Pure.
+"""Rules of adopted thresholds: which settings they override, their trial, and the revert. Pure.
 
-An adoption overrides the settings, parameter by parameter. An entry applies while the setting below it is unchanged: a
-later change of the settings file takes precedence. After an adoption the results are compared with the interval that
-the evidence predicted, and with the time before.
+An adoption overrides the settings parameter by parameter. An adopted value applies until an operator changes the same
+parameter in the settings file. During the trial after an adoption, the results are compared with the interval that the
+back-test predicted, and with the time before.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import level
 from bundlekeel.recalibration.rules.thresholds import EQUAL, RANGES, Number, Thresholds, whole
 
-# Part of the trial that must be recorded before a verdict.
+# Share of the trial that must be recorded before the adoption can be reverted.
 EARLY: Final = 0.25
-# Moves are rare and come in bursts: this many standard deviations of a Poisson count are noise.
+# Moves are rare and come in bursts. An excess of this many standard deviations (of a Poisson count) is tolerated.
 MARGIN: Final = 2.0
 BUCKET_MS: Final = 600_000
-# The longest time that is ever compared: a day before an adoption, a day of trial, and the time between. This is a
-# count, as buckets exist only for time with cycles: a trial of six hours may take a week of maintenance windows.
+# Number of ten-minute buckets to keep: enough for a day before an adoption, a day of trial, and the time between. Their
+# age is not limited, because only time with cycles has buckets: six hours of trial can take a week.
 KEPT_BUCKETS: Final = 300
-# A longer gap between two cycles is not counted as recorded time, unless the cycle interval itself is longer.
+# A longer gap between two cycles does not count as recorded time, unless the cycle interval is that long.
 GAP_MS: Final = 300_000
 # At most one automatic adoption a night.
 NIGHT_MS: Final = 20 * 3_600_000
@@ -33,13 +33,13 @@ NIGHT_MS: Final = 20 * 3_600_000
 # revert the leader adopts nothing automatically for this long.
 REVERTED_MS: Final = 30 * 24 * 3_600_000
 KEPT_REVERTS: Final = 50
-# Adoptions in a row, each requested by an operator while the one before was on trial.
+# Highest number of replaced adoptions whose trial was not over. A revert restarts the trial of the last one.
 KEPT_UNJUDGED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeStretch:
-    """Sums over a period: recorded seconds, time mean of (largest score / mean score - 1), and moves."""
+    """Results of a period: recorded seconds, time mean of (highest score / mean score - 1), and number of moves."""
 
     seconds: float = 0.0
     imbalance: float = 0.0
@@ -60,13 +60,16 @@ class AdoptionVerdict:
 
 
 def adopted_values(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
-    """Return the adopted values over these settings, by parameter; empty if another strategy is active."""
+    """Return the adopted values that apply with the settings `base`, by parameter.
+
+    Empty if `base` selects another strategy than the adoption.
+    """
     if adopted is None or adopted.strategy != base.strategy:
         return {}
     values: dict[str, Number] = {}
     for name, value in adopted.values.items():
         limits = RANGES.get(name)
-        # Skip values that this release does not know or does not allow: a newer release may have adopted them.
+        # A newer release may have adopted parameters or values that this release does not allow. Skip them.
         if limits is None or name not in adopted.instead_of or not limits.minimum <= value <= limits.maximum:
             continue
         if math.isclose(float(getattr(base, name)), adopted.instead_of[name], rel_tol=1e-9, abs_tol=1e-9):
@@ -151,7 +154,7 @@ def one_back(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted 
 def taken_back(
     reverts: Mapping[str, Reverted], adopted: Adopted, *, by: str, reason: str, now_ms: int
 ) -> dict[str, Reverted]:
-    """Return all reverts including this one, without the oldest above `KEPT_REVERTS`."""
+    """Return the last `KEPT_REVERTS` reverts, with the revert of `adopted` added."""
     entry = Reverted(values=dict(adopted.values), by=by, reason=reason, since_ms=now_ms)
     every = {**reverts, adopted.digest: entry}
     newest = sorted(every, key=lambda digest: every[digest].since_ms)[-KEPT_REVERTS:]
@@ -190,7 +193,7 @@ def resting(adopted: Adopted | None, reverts: Mapping[str, Reverted], person_rev
 
 
 def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interval_seconds: float = 0.0) -> Realised:
-    """Add one cycle. Its imbalance counts for the time since the last one.
+    """Return `realised` with one more cycle. The cycle's imbalance counts for the time since the last cycle.
 
     `interval_seconds`: configured seconds between two cycles.
     """
@@ -220,16 +223,20 @@ def stretch(realised: Realised, from_ms: int, until_ms: int) -> TimeStretch:
 
 
 def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple[TimeStretch, TimeStretch]:
-    """Return the period since the adoption, and before it one as long as the trial."""
+    """Return the results before the adoption (as long as the trial), and those since the adoption."""
     end = adopted.compared_ms or adopted.since_ms
     start = end - int(1000 * adopted.trial_seconds)
-    # The bucket of the adoption itself mixes both sides, so it belongs to neither.
+    # The bucket that contains the time of the adoption is not used, because it mixes both periods.
     border = end - end % BUCKET_MS
     return stretch(realised, start, border), stretch(realised, adopted.since_ms, now_ms + 1)
 
 
 def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> AdoptionVerdict | None:
-    """Return whether the adoption is worse than predicted and than before; None: too early."""
+    """Return the verdict of a trial; None: too early.
+
+    An adoption is worse if its results are worse than predicted and, if enough time was recorded before the adoption,
+    also worse than in that time.
+    """
     needed = adopted.trial_seconds
     if after.seconds < EARLY * needed or after.seconds <= 0:
         return None

@@ -1,9 +1,8 @@
-"""Calibrated thresholds: parameters the nightly job may propose, its document, and the checks before adoption. Pure.
+"""The nightly job's proposal (`thresholds.json`), the parameters that it may contain, and the checks of it. Pure.
 
-`RANGES` lists the parameters that may be proposed, each with range, step and strategies. The job searches this grid,
-and the sidecar rejects values outside of it, whatever ranges a document contains. They are narrower than the valid
-ranges of the parameters: values within `RANGES` may be adopted without an operator. For the JSON form see
-`thresholds_json.py`.
+`RANGES` lists these parameters, each with range, step and strategies. The job searches within the ranges, and the
+sidecar rejects other values, even if the proposal contains other ranges. `RANGES` are narrower than the valid ranges of
+the parameters, because values in them may be adopted without an operator. For the JSON form see `thresholds_json.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,9 @@ from bundlekeel.model.text_format import max_mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Ends of the search and its step. `factor`: a step multiplies by `step` instead of adding it.
+    """Lowest and highest value of a parameter, and the step between values.
+
+    `factor`: a step multiplies by `step` instead of adding `step`.
 
     `strategies`: strategies that read the parameter; empty: all.
     """
@@ -68,7 +69,7 @@ RANGES: dict[str, Range] = {
 }
 
 
-# These count cycles: a value from a back-test with one plan per minute does not fit cycles of ten seconds.
+# These parameters count cycles. A value from a back-test with one plan per minute does not fit cycles of ten seconds.
 HIT_COUNTS: Final = ("split_hit_count",)
 
 
@@ -78,7 +79,7 @@ def searched(strategy: str) -> tuple[str, ...]:
 
 
 def steps_between(name: str, one: float, other: float) -> float:
-    """Return the number of steps between two values, >= 0; infinite if no number of steps leads there."""
+    """Return the number of steps between two values, >= 0; infinite: no number of steps leads from one to the other."""
     row = RANGES[name]
     if one == other:
         return 0.0
@@ -101,14 +102,14 @@ def whole(name: str) -> bool:
     return isinstance(defaults()[name], int)
 
 
-# Version of the document. Documents of another version are refused.
+# Version of the format of `thresholds.json`. Documents with another version are rejected.
 FORMAT: Final = 1
-# Part of the previous mean by which imbalance and overload may rise and still count as equal.
+# Imbalance and overload count as equal if they rise by at most this share of the previous mean.
 EQUAL: Final = 0.01
-# Shortest interval of a back-test's plans, about the report interval of stock brokers. Shorter cycles count as this
-# one.
+# Shortest interval between plans of a back-test, about the report interval of brokers with default settings. Shorter
+# cycles are treated as if they had this interval.
 SHORTEST_PERIOD_SECONDS: Final = 60.0
-# An operator may override these objections. The others mean that the document cannot be right.
+# Objections that an operator can override. Any other objection means that the document is wrong.
 OVERRIDABLE: Final = frozenset(
     {
         Code.STEP_TOO_LARGE,
@@ -126,7 +127,7 @@ OVERRIDABLE: Final = frozenset(
 WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _AHEAD_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * 3_600_000
-# Three steps of 0.05 are not exactly 0.15.
+# Tolerance of comparisons: three steps of 0.05 are not exactly 0.15.
 _DUST: Final = 1e-6
 
 Number = float | int
@@ -273,7 +274,7 @@ class AdoptionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """Reason against a proposal. `field`: path in the document."""
+    """Reason against a proposal. `field`: path of the field in `thresholds.json` that the reason is about."""
 
     code: Code
     field: str
@@ -308,7 +309,7 @@ def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChan
 
 
 def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now_ms: int) -> tuple[Objection, ...]:
-    """Return all objections to the proposal, worst first; empty: it may be adopted."""
+    """Return all objections to the proposal, the worst one first; empty: the proposal may be adopted."""
     if document.format > FORMAT:
         detail = f"format {document.format}; this release reads up to {FORMAT}"
         return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
@@ -433,7 +434,7 @@ def _not_better(evidence: Evidence) -> list[Objection]:
         apart: BootstrapInterval = getattr(evidence.difference, name)
         mean = apart.mean
         if name == "imbalance":
-            # The trial compares with `chosen`, so that one must not be worse than `difference` either.
+            # The trial compares with `chosen`, so use its mean if that is worse than `difference`.
             mean = max(mean, evidence.chosen.imbalance.mean - before.mean)
         certain = name == "imbalance" or apart.low > 0
         if certain and mean > EQUAL * before.mean + 1e-12:
@@ -450,7 +451,10 @@ def _not_better(evidence: Evidence) -> list[Objection]:
 
 
 def _worse_unbroken(runs: Unbroken | None) -> list[Objection]:
-    """Return an objection if the unbroken run is worse. Blocks restart at the recorded placement and hide drift."""
+    """Return an objection if imbalance is worse in one run over all held-out days.
+
+    In the results by block, each block starts with the recorded owners of bundles, which hides a slow decline.
+    """
     where = "evidence.unbroken"
     if runs is None:
         detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate again"

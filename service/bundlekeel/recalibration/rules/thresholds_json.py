@@ -41,7 +41,7 @@ _LAST_MS = 253_370_764_800_000
 
 
 def document_of(thresholds: Thresholds) -> dict[str, Any]:
-    """Return plain values, ready for `json.dumps`. Raises ThresholdsError if they could not be read back."""
+    """Return the document as values for `json.dumps`. Raises ThresholdsError if `thresholds_of` would reject them."""
     values: dict[str, Any] = json.loads(json.dumps(asdict(thresholds)))
     thresholds_of(values)
     return values
@@ -112,7 +112,10 @@ def _parameters(reader: _Reader) -> dict[str, Proposed]:
 
 
 def _value(row: _Reader, name: str, key: str, *, ranged: bool) -> Number:
-    """Return a value of the parameter's own type. The previous one may be outside of the search range."""
+    """Return a value of a parameter, converted to the parameter's type.
+
+    `ranged`: raise ThresholdsError if the value is outside of the search range. A previous value can be.
+    """
     raw = row.number(key)
     where, limits = row.at(key), RANGES[name]
     allowed = f"{limits.minimum:g} to {limits.maximum:g}"
@@ -143,7 +146,7 @@ def _evidence(reader: _Reader) -> Evidence:
 
 
 def _unbroken(evidence: _Reader) -> Unbroken | None:
-    """Return the unbroken runs; null: nothing would change, so there is none."""
+    """Return the measures of the runs over all held-out days; None: the proposal changes nothing."""
     if evidence.values.get("unbroken", ...) is None:
         return None
     reader = evidence.inner("unbroken")
@@ -273,5 +276,5 @@ class _Reader:
 
 
 def _is_text(text: str) -> bool:
-    """Return whether the text can be written. JSON escapes allow lone surrogates, which journal and API reject."""
+    """Return whether a text is valid Unicode. JSON can contain lone surrogates, which journal and API reject."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
