@@ -205,7 +205,7 @@ def _with_examples(document: dict[str, Any]) -> None:
 def _documented(context: Any, access: AccessRules | None) -> APIRoute:
     """Return a copy of a route for the OpenAPI document, with its response type and the roles that can use it."""
     role = context.original_route.role
-    # If no credentials are needed, anybody can read, but only the owner of the unix socket can make changes.
+    # If no credentials are needed, every client can read, but only the owner of the unix socket can make changes.
     free = not context.original_route.changes if access is None else access.anonymous_reads and role == "viewer"
     security = [] if role == ANYBODY else [{_BEARER: [role]}, *([{}] if free else [])]
     answer = context.original_route.answer

@@ -1,7 +1,7 @@
 """Plans the writes of the enforcer `native`, which uses Pulsar's ResourceGroups, and finds their known defects. Pure.
 
-Each namespace of a quota group is attached to a ResourceGroup with the group's name. `OwnedResourceGroup` stores what
-was there before the first write, which is restored when the quota group is removed.
+Each namespace of a quota group is attached to a ResourceGroup with the group's name. `OwnedResourceGroup` stores the
+state before the first write, which is restored when the quota group is removed.
 """
 
 from __future__ import annotations

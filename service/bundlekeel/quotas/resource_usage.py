@@ -1,8 +1,8 @@
 """Decodes `ResourceUsageInfo` of Pulsar 4.2, the protobuf message of the brokers' usage of ResourceGroups.
 
-It does not use the package `protobuf`, which is installed only with the optional traces: for a message of seven fields,
-every installation would need the package, and generated code of the same version. Unknown fields are skipped, as
-protobuf does.
+It does not use the package `protobuf`, which is installed only with the optional traces. Otherwise every installation
+would need the package and generated code of the same version, for a message of seven fields. Unknown fields are
+skipped, as protobuf does.
 """
 
 from __future__ import annotations

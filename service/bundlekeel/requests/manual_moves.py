@@ -67,8 +67,8 @@ POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_WITHOUT_BROKERS, Code.POLICY_UNREAD
 class ManualMoves:
     """Plans single moves and splits.
 
-    Methods raise NotFound or ConfigError if a name is wrong, Conflict if the bundle cannot be moved or split,
-    SnapshotError before the first cycle, and StoreError if the store does not respond.
+    Methods raise NotFound or ConfigError if a name is wrong, and Conflict if the bundle cannot be moved or split. They
+    raise SnapshotError before the first cycle, and StoreError if the store does not respond.
     """
 
     cycle: Cycle

@@ -1,8 +1,8 @@
 """Logging to stderr: events with fields, without secrets.
 
 No code logs a secret on purpose, but a library's message, a traceback or a response can contain one. So the log
-replaces three things: secret values of the settings, text that looks like a bearer token, a JWT or a token of
-Bundlekeel, and the values of fields with certain names.
+replaces secret values of the settings, and the values of fields with certain names. It also replaces text that looks
+like a bearer token, a JWT or a token of Bundlekeel.
 """
 
 from __future__ import annotations
