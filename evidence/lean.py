@@ -37,7 +37,7 @@ def listening(directory: Path, *, before: str = "") -> Iterator[subprocess.Popen
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            listening_line = next((line for line in process.stderr if '"listening"' in line), None)
+            listening_line = next((line for line in process.stderr if '"API listens"' in line), None)
             if listening_line is None:
                 raise RuntimeError(f"the sidecar ended with {process.wait()}")
             yield process

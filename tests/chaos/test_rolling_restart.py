@@ -44,7 +44,7 @@ def test_a_rolling_restart(stage: Stage, tmp_path: Path) -> None:
         assert "RolloutHold" in codes or "BlastRadius" in codes
         logs = [tmp_path / f"{sidecar.name}.log" for sidecar in sidecars]
         until(
-            lambda: any("roll-out over: warming" in log.read_text() for log in logs),
+            lambda: any("roll-out ended, warming up the restarted brokers" in log.read_text() for log in logs),
             "those that restarted are warmed",
             within=60,
         )

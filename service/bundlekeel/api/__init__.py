@@ -1,4 +1,4 @@
-"""HTTP interface: `/api/v1`, probes and metrics. Its only backend is `api.service.Service`."""
+"""HTTP interface: `/api/v1`, health probes and metrics. All responses come from `api.service.Service`."""
 
 from bundlekeel.api.app import create_app
 from bundlekeel.api.server import ApiServer

@@ -1,7 +1,7 @@
-"""Roles of routes, and the checks between a route and its endpoint: credentials, role, slot, body, journal.
+"""Roles of routes, and the checks of a request before its endpoint runs: credentials, role, free slot, body, journal.
 
-Each route declares its role, so the role cannot depend on a second parser of the path. It is checked before the body is
-read. A route without a role cannot be registered.
+Each route declares the role that callers need, so no second parser of the path decides it. The role is checked before
+the body is read. A route without a role cannot be registered.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BODY_SECONDS = 10.0
 MAX_CONCURRENT = 64
 # Highest number of concurrent probes, and of concurrent requests for metrics and the page.
 MAX_OPEN = 16
-# Highest number of response bytes in transit. A page of 1,000 bundles has 0.5 MB.
+# Highest number of bytes in all responses that are being sent. A page of 1,000 bundles has 0.5 MB.
 MAX_SENDING_BYTES = 32 * 1024 * 1024
-# Responses are sent in pieces, so that a slow client needs memory for only one more piece.
+# Responses are sent in pieces of this size, so that a slow client needs memory for only one more piece.
 PIECE_BYTES = 64 * 1024
-# Set in the ASGI state of a connection beyond the limit, which serves only probes.
+# Key in the ASGI state of a connection beyond the limit of connections. Such a connection serves only probes.
 CROWDED = "crowded"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # The role of routes that need no credentials: probes, metrics, the files of the page.
@@ -45,18 +45,21 @@ ANYBODY: Final = "anybody"
 
 
 class Route(APIRoute):
-    """A route with a role. `changes`: its requests may change something, so the journal records them. `probe`: it
-    computes nothing, and responds even if all other requests are refused."""
+    """A route with a role.
+
+    `changes`: requests can change something, so the journal records them. `probe`: a health probe, which computes
+    nothing and responds even if all other requests are refused.
+    """
 
     role: ClassVar[str] = ""
     changes: ClassVar[bool] = False
     probe: ClassVar[bool] = False
 
     def __init__(self, path: str, *args: Any, response_model: Any, **options: Any) -> None:
-        """Raises TypeError if the route has no role.
+        """Create the route. Raises TypeError if it has no role.
 
-        The type of the response is only for the OpenAPI document. It is not passed to FastAPI, which would build an
-        unneeded validator for each route of each app: endpoints return finished responses.
+        `response_model`: type of the response, only for the OpenAPI document. FastAPI does not receive it, because it
+        would build a validator for each route of each app, and endpoints return finished responses.
         """
         if self.role not in (ANYBODY, *ROLES):
             raise TypeError(f"the route {path} has no role: make its router with router_for")
@@ -70,7 +73,7 @@ class Route(APIRoute):
         ]
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Admit the request, then run the endpoint."""
+        """Run the endpoint if the app's `Admission` allows the request."""
         admission: Admission = scope["app"].state.admission
         await admission.admit(self, self._run, scope, receive, send)
 
@@ -100,7 +103,7 @@ def router_for(role: str, *, changes: bool = False, probe: bool = False, **optio
 
 
 def require_roles(app: FastAPI) -> None:
-    """Raises TypeError if a route of the app has no role. From then on, none can be added without a role."""
+    """Check the routes of an app. Raises TypeError if one has no role, now or when it is added later."""
     app.router.route_class = Route
     for context in iter_route_contexts(app.routes):
         if not isinstance(context.original_route, Route):
@@ -108,10 +111,11 @@ def require_roles(app: FastAPI) -> None:
 
 
 class Admission:
-    """The checks between routes and endpoints of one listener. Without `access` no credentials are needed.
+    """Checks of requests to one listener (TCP port or unix socket) before their endpoints run.
 
-    `elsewhere`: routes that only the unix socket has. `most`: highest number of concurrent requests; a quarter of this
-    number is reserved in addition for requests that change something. Probes, metrics and the page have own limits.
+    `access`: rules for credentials; None: no credentials are needed. `elsewhere`: routes that only the unix socket
+    has. `most`: highest number of concurrent requests; requests that change something can use a quarter of this
+    number in addition. Probes, metrics and the page have their own limits.
     """
 
     def __init__(
@@ -127,14 +131,14 @@ class Admission:
         self._open = Counter[bool]()
 
     async def admit(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the endpoint, or respond with 401, 403, 408, 413, 429 or 503."""
+        """Run the endpoint, or refuse the request with status 401, 403, 408, 413, 429 or 503."""
         if route.role == ANYBODY:
             await self._admit_anybody(route, endpoint, scope, receive, send)
             return
         refusal = self._crowded(scope) or await self._refusal(scope, route.role)
         known_method = scope["method"] in (route.methods or ())
         if refusal is None and not known_method:
-            # 405, unless the unix socket has a route for this method and path.
+            # The path has no such method: respond with 405, unless the unix socket has a route for both.
             await (self._not_here(scope) if self._on_the_socket(scope) else endpoint)(scope, receive, send)
             return
         changes = route.changes and known_method
@@ -148,7 +152,7 @@ class Admission:
     async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run an endpoint that needs no credentials, within the limit of probes, or of metrics and page.
 
-        Their bytes are not counted, because all clients share the metrics text."""
+        The bytes of these responses are not counted, because all clients share the text of the metrics."""
         refusal = None if route.probe else self._crowded(scope)
         if refusal is None and self._open[route.probe] >= MAX_OPEN:
             refusal = _too_busy(f"{MAX_OPEN} requests for this are being answered")
@@ -167,7 +171,7 @@ class Admission:
             self._open[route.probe] -= 1
 
     def _crowded(self, scope: Scope) -> Response | None:
-        """Return a refusal if the connection is beyond the limit and the request is not a probe."""
+        """Return a refusal if the connection is beyond the limit of connections and the request is not a probe."""
         if not scope.get("state", {}).get(CROWDED, False):
             return None
         refusal = _too_busy("too many connections are open")
@@ -187,7 +191,7 @@ class Admission:
             if refused:
                 return
             if message["type"] == "http.response.start":
-                # Wait for the body, whose size decides.
+                # Hold the status back until the body comes, because its size decides whether to send 503 instead.
                 start_message.append(message)
                 return
             size = len(message.get("body", b""))
@@ -209,7 +213,7 @@ class Admission:
     async def _work(
         self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send, *, changes: bool
     ) -> Response | None:
-        """Read the body and run the endpoint in a slot, or return the refusal."""
+        """Read the body and run the endpoint; return a refusal if too many requests run or the body is invalid."""
         if self._working >= (self._most + self._reserved if changes else self._most):
             return _too_busy(f"{self._working} requests are being answered")
         self._working += 1
@@ -227,7 +231,10 @@ class Admission:
         return None
 
     async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to a path without a route. Callers who may not read cannot detect which routes exist."""
+        """Respond to a path without a route.
+
+        Callers without the right to read get the same refusal as for other paths, so they cannot detect the routes.
+        """
         refusal = await self._refusal(scope, "viewer")
         await (refusal or self._not_here(scope))(scope, receive, send)
 
@@ -248,7 +255,7 @@ class Admission:
 
 
 def _pieces(message: Message) -> Iterator[Message]:
-    """Yield a message in parts of at most `PIECE_BYTES` of body. A copy of the whole body would double its memory."""
+    """Yield a message in parts with at most `PIECE_BYTES` of its body each, without a copy of the whole body."""
     body = message.get("body", b"")
     if len(body) <= PIECE_BYTES:
         yield message
@@ -267,7 +274,10 @@ def _too_slow() -> Response:
 
 
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
-    """Read the body within the limits of size and time. Return (refusal or None, a `receive` that replays the body)."""
+    """Read the body within the limits of size and time.
+
+    Returns a refusal if a limit is exceeded, else None; and a `receive` that returns the body again.
+    """
     too_large = problem(413, "too-large", f"the body is larger than {MAX_BODY_BYTES} bytes")
     try:
         integer(headers.get("content-length", "0"), field="content-length", highest=MAX_BODY_BYTES)

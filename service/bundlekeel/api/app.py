@@ -1,4 +1,4 @@
-"""The FastAPI app with routes, error handlers and shield. A sidecar runs two of them: for TCP and unix socket."""
+"""The FastAPI app with its routes and error handlers. A sidecar runs two apps: one for TCP, one for the unix socket."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Errors are `application/problem+json`.
 
 
 _BEARER = "bearer"
-# OpenAPI 3.1 allows roles in a security requirement.
+# Each route of the OpenAPI document lists its roles as scopes of this scheme, which OpenAPI 3.1 allows for any scheme.
 SECURITY_SCHEME = {
     "type": "http",
     "scheme": "bearer",
@@ -52,7 +52,7 @@ SECURITY_SCHEME = {
 }
 
 
-# Added to the description of an address without mutating routes.
+# Sentence in the description of an app without mutating routes.
 _READS_ONLY = """This address has no routes tagged `mutations`, because `api.auth` is not configured. They are in the
 document of the unix socket, which is also `config/openapi.json` of the sources."""
 _SERVER = (
@@ -69,7 +69,7 @@ _TAGS = {
     "mutations": "Changes of the cluster or of the sidecars; each needs a `reason`. Without `api.auth` only the unix "
     "socket has these routes: TCP answers 404, and nothing is changed.",
 }
-# The tags of the features come before these.
+# Tags that the OpenAPI document lists after the tags of the features.
 _LAST_TAGS = {
     "channel": "The ownership channel of the extensible load manager.",
     "probes": "Liveness, readiness and metrics; no credentials.",
@@ -78,7 +78,10 @@ _LAST_TAGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureRoutes:
-    """Routes of a feature below `/api/v1`, and descriptions of its tags. Only apps with mutations have `changes`."""
+    """Routes of an optional feature below `/api/v1`, and descriptions of their tags.
+
+    `changes`: mutating routes, which only apps with mutations get.
+    """
 
     reads: APIRouter
     changes: APIRouter
@@ -98,18 +101,18 @@ def create_app(
 ) -> FastAPI:
     """Build one app. Without `mutations` it has no mutating routes, and its OpenAPI document omits them.
 
-    `access`: rules for credentials; None: no credentials are needed. `trail`: records mutations. `streams`: open
-    streams of `/api/v1/events`. `features`: routes of the features.
+    `access`: rules for credentials; None: no credentials are needed. `trail`: writes mutating requests to the
+    journal. `streams`: open streams of `/api/v1/events`. `features`: routes of the optional features.
     """
     app = _App(
         title="Bundlekeel",
         version=__version__,
         description=DESCRIPTION,
-        # Bundlekeel has its own route for the document, with a role.
+        # Without FastAPI's own route for the OpenAPI document: Bundlekeel's route needs a role.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # No redirects: a path with a different trailing slash is 404.
+        # Do not redirect: a path with a missing or additional slash at its end is 404.
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
@@ -132,7 +135,7 @@ def create_app(
         app.include_router(router)
     require_roles(app)
     problems.install(app)
-    # The last added is the outermost: the shield also adds its headers to a 500.
+    # Add the shield last: the last middleware is the outermost, so it adds its headers to a 500, too.
     app.add_middleware(problems.Fallback)
     app.add_middleware(Shield, allowed_hosts=allowed_hosts)
     return app
@@ -140,7 +143,7 @@ def create_app(
 
 class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Return the document, with the responses of the routes and the schemas that `problems.documented` needs."""
+        """Return the OpenAPI document, with response types and with the schemas of problem responses."""
         if self.openapi_schema is None:
             access: AccessRules | None = self.state.admission.access
             routes = [_documented(context, access) for context in iter_route_contexts(self.routes)]
@@ -166,7 +169,7 @@ class _App(FastAPI):
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             document = json.loads(text := json.dumps(document), object_hook=_of_64_bits)
             schemas = document["components"]["schemas"]
-            # Delete unused schemas: pydantic also defines enumerations that fields show as strings.
+            # Delete unused schemas: pydantic also adds enumerations, which our fields document as strings.
             for name in [name for name in schemas if f'/schemas/{name}"' not in text]:
                 del schemas[name]
             _with_request_ids(document)
@@ -176,7 +179,7 @@ class _App(FastAPI):
 
 
 def _of_64_bits(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the object with 64-bit integers. Generated clients default to 32 bits, too few for times in ms."""
+    """Mark the integers of a schema as 64-bit: generated clients use 32 bits by default, too few for times in ms."""
     return item | {"format": "int64"} if item.get("type") == "integer" else item
 
 
@@ -200,14 +203,14 @@ def _with_examples(document: dict[str, Any]) -> None:
 
 
 def _documented(context: Any, access: AccessRules | None) -> APIRoute:
-    """Return a route for the OpenAPI document, with its response type and the roles that may use it."""
+    """Return a copy of a route for the OpenAPI document, with its response type and the roles that can use it."""
     role = context.original_route.role
-    # Without credentials, reads are free, but only the owner of the unix socket can make changes.
+    # If no credentials are needed, every client can read, but only the owner of the unix socket can make changes.
     free = not context.original_route.changes if access is None else access.anonymous_reads and role == "viewer"
     security = [] if role == ANYBODY else [{_BEARER: [role]}, *([{}] if free else [])]
     answer = context.original_route.answer
     summary, _, more = " ".join(context.endpoint.__doc__.split()).partition(". ")
-    # A list is described by its items, text by the endpoint.
+    # A list has the description of its items, a text response has the description of its endpoint.
     (described,) = get_args(answer) or (answer or context.endpoint,)
     route = APIRoute(
         context.path_format,

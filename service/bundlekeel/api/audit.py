@@ -1,7 +1,8 @@
 """Audit records in the journal: one record per mutating request, including refused ones.
 
-Over TCP, `by` in the body is replaced by the authenticated name before a route reads the body. A body that cannot be
-read here is refused: the parser of the routes accepts more (UTF-16, a byte order mark), and could read a false `by`.
+Over TCP, the field `by` in the body is replaced by the authenticated name before a route reads the body. A body that
+cannot be parsed here is refused: the parser of the routes accepts more (UTF-16, a byte order mark), so it could read a
+false `by`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from bundlekeel.settings.credentials import Principal
 SOCKET_OWNER = Principal("unix socket", "admin")
 REFUSALS_EVERY_SECONDS = 60.0
 _LONGEST_REASON = 1000
-# Highest number of separate counts of refusals; all further callers share one count.
+# At most this many callers have their own count of refusals; all further callers share one count.
 _MOST_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTrail:
-    """Writes the records; `wall_ms`: clock in Unix ms; `boot`: boot clock in seconds."""
+    """How audit records are written. `wall_ms`: returns Unix time in ms; `boot`: returns boot time in seconds."""
 
     record: Callable[[Mapping[str, Any]], None]
     wall_ms: Callable[[], int]
@@ -38,7 +39,7 @@ class AuditTrail:
 
 @dataclass(slots=True)
 class _Refusals:
-    """Refusals of one caller at one route: time of the last written record, and the count since then."""
+    """Refusals of one caller at one route: boot time of the last written record, and number of refusals since then."""
 
     written: float
     last: dict[str, Any]
@@ -46,8 +47,11 @@ class _Refusals:
 
 
 class Audit:
-    """The records of one listener. Without a trail, `by` is still replaced. `unnamed`: the caller if no credentials
-    were checked, or they are invalid."""
+    """Audit records of one listener (TCP port or unix socket).
+
+    `trail`: writes the records; None: none are written, but `by` is replaced in bodies. `unnamed`: the recorded
+    caller if no credentials were checked or they are invalid.
+    """
 
     def __init__(self, trail: AuditTrail | None, *, unnamed: Principal) -> None:
         self._trail = trail
@@ -55,7 +59,10 @@ class Audit:
         self._refusals: dict[tuple[str, ...], _Refusals] = {}
 
     async def signed(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a request with the authenticated name in its body (one message), and record its status."""
+        """Run a request with the authenticated name as `by` in its body, and record its response status.
+
+        `receive` must return the whole body in one message.
+        """
         principal = scope.get(PRINCIPAL)
         message = await receive()
         data = message.get("body", b"")
@@ -110,7 +117,7 @@ class Audit:
             refusals.last = record
 
     def write_late(self, before: float = float("inf")) -> None:
-        """Write and delete the counts of refusals whose last record is older than `before` (boot clock)."""
+        """Write the counted refusals whose last record is older than `before` (boot time), and delete their counts."""
         for key, refusals in list(self._refusals.items()):
             if refusals.written <= before:
                 del self._refusals[key]
@@ -136,9 +143,9 @@ class Audit:
 
 
 def _object(data: bytes) -> dict[str, Any] | str:
-    """Return the body if it is a JSON object in UTF-8, else why not."""
+    """Return the body if it is a JSON object in UTF-8, else the reason as a string."""
     try:
-        load(data, what="the body", exact=True)  # within its bounds
+        load(data, what="the body", exact=True)  # raises if it exceeds a limit, for example of nesting
         value = msgspec.json.decode(data)
     except (CodecError, ValueError) as error:
         return str(error).removeprefix("the body cannot be read: ")

@@ -1,4 +1,4 @@
-"""Authentication over TCP: credentials in the `Authorization` header, and a limit of failures per address."""
+"""Authentication over TCP: checks the `Authorization` header, and limits the failed attempts of each address."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bundlekeel.api.problems import problem
 from bundlekeel.ports import Telemetry
 from bundlekeel.settings.credentials import Credentials, Principal
 
-# Key of the request's principal in the ASGI scope.
+# Key of the authenticated caller (principal) in the ASGI scope of a request.
 PRINCIPAL = "bundlekeel.principal"
 
-# A separate thread, because computing a response may take seconds.
+# Credentials are checked in their own thread, because the thread for responses can be busy for seconds.
 _CHECKING = ThreadPoolExecutor(1, "api-credentials")
 _MINUTE = 60.0
 _MOST_ADDRESSES = 10_000
@@ -32,7 +32,7 @@ _WHENCE = "; ask who runs the sidecar for a token (`bundlekeel token new` makes 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRules:
-    """Rules for credentials on the TCP port. `boot`: boot clock in seconds."""
+    """Rules for credentials on the TCP port. `boot`: returns the boot clock in seconds."""
 
     credentials: Credentials
     telemetry: Telemetry
@@ -43,7 +43,10 @@ class AccessRules:
 
 @dataclass(slots=True)
 class FailedLogins:
-    """Failures of the last minute by address. IPv6 addresses count by /64, because a host has a whole /64."""
+    """Failed attempts of the last minute by client address.
+
+    All addresses of an IPv6 /64 network are counted together, because one host can use all of them.
+    """
 
     limit: int
     _by_address: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
@@ -72,11 +75,14 @@ class Authentication:
     def __init__(self, access: AccessRules) -> None:
         self._access = access
         self._failures = FailedLogins(access.failures_per_minute)
-        # Hashing a token uses a whole core. One at a time leaves the other cores to the balancer.
+        # Hashing a token uses a whole core. Check one token at a time, so that the other cores stay free.
         self._checking = asyncio.Lock()
 
     async def refusal(self, scope: Scope, role: str) -> Response | None:
-        """Return 401, 403 or 429, or None if the request is allowed. Sets the principal in the scope when known."""
+        """Return a response with 401, 403 or 429, or None if the request is allowed.
+
+        Stores the authenticated caller in the scope if the credentials are valid.
+        """
         header = Headers(scope=scope).get("authorization")
         if header is None:
             if self._access.anonymous_reads and role == "viewer":
@@ -110,7 +116,7 @@ class Authentication:
             return wait
         if plausible:
             async with self._checking:
-                # Check again: other requests may have failed while this one waited for the lock.
+                # Check again, because other requests can have failed while this one waited for the lock.
                 wait = self._failures.wait(address, self._access.boot())
                 if wait > 0:
                     return wait
@@ -136,7 +142,7 @@ def address_of(scope: Scope) -> str:
 
 
 def network_of(address: str) -> str:
-    """Return the key of an address for counting: the IPv4 address, or the /64 of an IPv6 address."""
+    """Return the key under which an address is counted: the IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,7 @@
-"""The service in the thread of the API: it reads published values, and runs all other calls on the main loop."""
+"""The service for the thread of the API.
+
+Reads use values that the main event loop publishes. All other calls run on the main event loop, which runs the cycles.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +17,32 @@ from bundlekeel.ports import Metadata, Ownership
 from bundlekeel.views.published import Published
 from bundlekeel.views.readings import Readings
 
-# Seconds between two publications. The main loop also publishes after each call that may change something.
+# Seconds between two publications. The main loop also publishes after each call that can change something.
 PUBLISH_SECONDS: Final = 0.5
-# Highest number of concurrent read calls on the main loop: each may compute for some milliseconds.
+# Highest number of concurrent reads on the main loop, because each can compute for some milliseconds.
 READ_CALLS: Final = 4
-# Each what-if holds a second snapshot.
+# Highest number of concurrent dry runs and doctor calls, because a dry run can need memory for a second snapshot.
 LONG_CALLS: Final = 2
 OTHER_CALLS: Final = 16
 # Time-out of a read, including its wait in the queue.
 READ_SECONDS: Final = 20.0
-# Highest age of the rendered metrics.
+# Rendered metrics are reused for this many seconds.
 METRICS_SECONDS: Final = 1.0
-# Reads that need the main loop. All other calls may change something, and are not limited by `READ_CALLS`.
+# Reads that need the main loop. All other calls can change something, and are not limited by `READ_CALLS`.
 _READS: Final = frozenset(
     {"plan", "plans", "tasks", "where", "assignments", "owner", "boundaries", "namespaces", "partitions", "topics"}
     | {"operations", "task", "reviews", "view", "group", "why"}
 )
-# Reads that compute for many seconds or wait for each broker. Other reads do not wait for them.
+# Calls that compute for many seconds or wait for each broker. They have their own limit, so that reads do not wait for
+# them.
 _LONG: Final = frozenset({"make_plan", "doctor"})
 
 
 class MainLoop:
-    """Runs functions on the main loop for other threads."""
+    """Runs functions on the main event loop for other threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
-        """`changed`: called on the main loop after each call that may change something."""
+        """Create it. `changed`: called on the main loop after each call that can change something."""
         self._loop = loop
         self._changed = changed
         self._reads, self._long = asyncio.Semaphore(READ_CALLS), asyncio.Semaphore(LONG_CALLS)
@@ -64,13 +68,13 @@ class MainLoop:
             return await function(*args, **options)
         finally:
             if not reads:
-                # The call has succeeded. If publishing fails now, `run` publishes later.
+                # The call itself has ended, so ignore an error of publishing: `run` publishes again soon.
                 with suppress(Exception):
                     self._changed()
 
 
 class OnMainLoop:
-    """Proxy of an object of the main loop. The API's loop awaits its methods."""
+    """Proxy of an object that belongs to the main loop. Its methods can be awaited on the API's loop."""
 
     def __init__(self, target: object, main: MainLoop) -> None:
         self._target, self._main = target, main
@@ -99,7 +103,10 @@ class ServiceOffLoop(Readings):
         self._metrics: dict[str, tuple[float, bytes]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return an operation that runs on the main loop, if it is not a read of published values."""
+        """Return an operation of the service as a function that runs it on the main loop.
+
+        Python calls this only for names that the class does not have, so not for reads of published values.
+        """
         if name.startswith("_"):
             raise AttributeError(name)
         return cast(Callable[..., Any], getattr(OnMainLoop(self._service, self._main), name))
@@ -109,9 +116,9 @@ class ServiceOffLoop(Readings):
         kind, now = self._telemetry.content_type(accept), self._clock.boot()
         rendered = self._metrics.get(kind)
         if rendered is None or now - rendered[0] >= METRICS_SECONDS:
-            # Delete older texts, which take megabytes.
+            # Delete older texts, because they take megabytes.
             recent = {key: item for key, item in self._metrics.items() if now - item[0] < METRICS_SECONDS}
-            # Computed here, so that the metric shows a main loop that hangs.
+            # Compute this metric here, in the API's thread, so that it shows a main loop that hangs.
             due = self._loaded.settings.cycle.interval + self._latest().turned_boot - now
             self._telemetry.gauge("cycle_due_seconds", due)
             rendered = (now, self._telemetry.render(accept)[0])
@@ -119,7 +126,7 @@ class ServiceOffLoop(Readings):
         return rendered[1], kind
 
     def publish(self) -> None:
-        """Publish the present values. Call it on the main loop only."""
+        """Publish the present values for reads in other threads. Call it only on the main loop."""
         self._published = self._service.capture(self._published)
 
     async def run(self) -> None:

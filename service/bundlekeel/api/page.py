@@ -1,7 +1,7 @@
 """The web page at `/ui/`: static files in this package, built from `ui/`.
 
-They contain no secrets and call the API with the reader's own token, so they need no credentials. The page runs only
-scripts and styles of this server, and sends requests only to it.
+The files contain no secrets, so they need no credentials: the page calls the API with the token of its user. The
+browser may run only scripts and styles of this server for the page, and send requests only to this server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Errors as problem+json (RFC 9457), with one table from the error classes to status codes.
+"""Error responses as problem+json (RFC 9457), with one table that maps error classes to status codes.
 
-The fallback is the only broad `except` of the API. It logs the traceback and never sends it.
+Unexpected errors become a 500: `Fallback` logs the traceback and does not send it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ REQUEST_ID = {
     "description": "id of the request, from the request's own header or new; log lines of the request contain it",
     "schema": {"type": "string"},
 }
-# Request id in examples.
+# Request id in the examples of the OpenAPI document.
 EXAMPLE_ID: Final = "3f0e8a52c1d94b7796d1f0a2b4c6e8d0"
 RETRY_AFTER = {"description": "seconds to wait before the next attempt", "schema": {"type": "integer", "minimum": 0}}
 
-# The first match applies, so a subclass comes before its parent.
+# The first matching class applies, so a subclass comes before its parent.
 STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (NotFound, 404, "not-found"),
     (Conflict, 409, "conflict"),
@@ -96,7 +96,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (504, "timeout"): "no answer in time",
 }
 
-# Texts for pydantic's error types that are not about a value.
+# Texts for those error types of pydantic that are not about a value.
 _REASONS = {
     "missing": "it is missing",
     "missing_to_execute": "it is missing: what is carried out (execute: true) needs a reason",
@@ -105,7 +105,7 @@ _REASONS = {
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
 }
 
-# Replaces the start of pydantic's messages.
+# Replaces the words "Input should be" at the start of pydantic's messages.
 _MUST_BE = "must be"
 
 _log = structlog.get_logger(__name__)
@@ -121,27 +121,27 @@ def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] |
     more["request_id"] = request_id()
     body = {"type": TYPE_PREFIX + kind, "title": _title(status), "status": status, "detail": detail}
     body |= {key: value for key, value in more.items() if value not in (None, "", [])}
-    # Clean the texts, which may contain parts of the request.
+    # Remove control characters from the texts, because they can contain parts of the request.
     content = msgspec.json.encode(cleaned(msgspec.to_builtins(body, str_keys=True, enc_hook=repr), text=clean_lines))
     return Response(content, status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 
 def fault(field: str, reason: str, value: object = None, allowed: str = "") -> dict[str, Any]:
-    """Return a fault of a request's field, with the value and the allowed values if known."""
+    """Return a fault of a request's field as JSON, with the value and the allowed values if known."""
     members = {"value": value, "allowed": allowed}
     return {"field": field, "reason": reason} | {name: item for name, item in members.items() if item not in (None, "")}
 
 
 def of_faults(faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the members of a problem with these faults, and field, value and allowed of the first one."""
+    """Return the extension members of a problem: all faults, and field, value and allowed values of the first one."""
     return {name: faults[0].get(name) for name in ("field", "value", "allowed")} | {"errors": faults}
 
 
 def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI responses for these statuses.
+    """Return the OpenAPI responses for these statuses. `texts`: description by status.
 
-    They refer to `Problem` and `RETRY_AFTER` by name. With a "model", FastAPI would build a pydantic field for each
-    status of each route.
+    The responses refer to the schema `Problem` and the header `RETRY_AFTER` by name, because with a "model" FastAPI
+    would build a pydantic field for each status of each route.
     """
     schema = {"$ref": "#/components/schemas/Problem"}
     again = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}}
@@ -194,7 +194,7 @@ async def _on_known(_: Request, error: Exception) -> Response:
 
 
 def _detail(error: Exception) -> str:
-    """Return the message, with field and value of a refused value unless the message contains them."""
+    """Return the error's message; add the refused field and value unless the message contains them."""
     text = str(error)
     if not isinstance(error, ConfigError) or not error.field or error.field.rpartition(".")[2] in text:
         return text
@@ -218,7 +218,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
     slug = _title(error.status_code).lower().replace(" ", "-")
     detail, headers = str(error.detail), error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette lists only the methods of the first route, but a path may have a route for each method.
+        # List the methods of all routes of the path: Starlette lists only those of the first route.
         routes, path = iter_route_contexts(request.app.routes), request.scope["path"]
         methods = {
             name for route in routes if compile_path(route.path or "")[0].match(path) for name in route.methods or ()
@@ -238,10 +238,10 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
         text = text.replace("Input should be", _MUST_BE, 1)
         reason = _REASONS.get(item["type"], text)
         allowed = reason.removeprefix(_MUST_BE).strip() if reason.startswith(_MUST_BE) else ""
-        # Bundlekeel's own validators set the allowed values.
+        # Bundlekeel's own validators raise errors that contain the allowed values.
         allowed = getattr(item.get("ctx", {}).get("error"), "allowed", None) or allowed
         if item["type"] == "json_invalid":
-            # The location is a number of characters, not a field.
+            # For invalid JSON the location is an offset in characters, and not a field.
             field, reason = "body", f"no JSON, {item['ctx']['error']} at {item['loc'][1]}"
         shows_value = item["type"] not in (*_REASONS, "json_invalid")
         # Omit lists and objects: they can be as large as the request, and each fault would repeat them.

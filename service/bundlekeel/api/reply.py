@@ -1,7 +1,7 @@
 """Helpers of the routes: the backend as a dependency, and JSON responses from plain values.
 
-Response models only document the responses in OpenAPI. Values are encoded without validation, because validating
-100,000 bundles takes too long, and an additional field must not cause a 500.
+Response models only document the responses in OpenAPI. Values are encoded without validation: validating 100,000
+bundles would take too long, and an additional field must not cause a 500.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NEXT_PAGE: Final = {
 PAGED: Final[dict[int | str, dict[str, Any]]] = {200: {"headers": {"Link": {"$ref": "#/components/headers/NextPage"}}}}
 
 
-# Rows per encoding step. A step blocks the interpreter, including the loop that renews the lease.
+# Rows per encoding step. During a step no other thread runs, not even the event loop that renews the leader's lease.
 ROWS_A_STEP: Final = 1000
 
 
@@ -49,7 +49,7 @@ async def computed(make: Callable[[], Response]) -> Response:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """Yield the JSON of `value`, long lists in steps of `ROWS_A_STEP`."""
+    """Yield the JSON of `value` in parts; a long list is encoded in steps of `ROWS_A_STEP` rows."""
     if isinstance(value, list | tuple) and len(value) > ROWS_A_STEP:
         for start in range(0, len(value), ROWS_A_STEP):
             yield b"," if start else b"["
@@ -73,7 +73,10 @@ TASKED: Final[dict[int | str, dict[str, Any]]] = {200: _LOCATED}
 
 
 def tasked(value: Any, task: str | None, *, status: int = 200) -> Response:
-    """Return a response with the address of its task, if any. Dry runs and unapproved requests have no task."""
+    """Return a response with a header that contains the address of its task.
+
+    `task`: id of the task; None, for dry runs and proposals: the response has no such header.
+    """
     answer = reply(value)
     answer.status_code = status
     if task:
@@ -86,7 +89,7 @@ def page(
 ) -> Response:
     """Return a page of a list. If it is full, a header contains the address of the next page.
 
-    That address is the present one with the parameters that `following` returns for these rows."""
+    The next page has the address of this request, with the query parameters that `following` returns for `rows`."""
     answer = reply(rows)
     if len(rows) == limit:
         query = urlencode({**request.query_params, **following(rows)})
@@ -95,9 +98,10 @@ def page(
 
 
 def before(first_ms: int, last_ms: int) -> Mapping[str, Any]:
-    """Return the query of the next page of records, which go back from the newest: up to this page's oldest record.
+    """Return the query parameters of the next page of records, which ends at the oldest record of this page.
 
-    Other records may have the same millisecond, so it is included, unless the page covers only one millisecond."""
+    `first_ms`, `last_ms`: Unix times of this page's oldest and newest record. The millisecond of the oldest record is
+    part of the next page, too, because other records can have it, unless this page covers only one millisecond."""
     return {"until_ms": first_ms if first_ms < last_ms else first_ms - 1}
 
 

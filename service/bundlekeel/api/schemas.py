@@ -1,5 +1,7 @@
-"""Schemas of requests, which are validated strictly, and of errors. Responses are dataclasses of the packages that
-compute them."""
+"""Schemas of requests, which are validated strictly, and of errors.
+
+Responses have no schemas here: they are dataclasses of the packages that compute them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def _printable(text: str) -> str:
 
 
 def _legible(text: str) -> str:
-    """Check that a text for the journal is not empty and has only one line."""
+    """Return a text for the journal unchanged. Raises ValueError if it is blank or has more than one line."""
     if not text.strip():
         raise ValueError("must say something")
     return _printable(text).strip()
@@ -35,7 +37,8 @@ Name = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_prin
 NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]
 Scalar = bool | int | float | str | list[str]
 _LEGIBLE = AfterValidator(_legible)
-# The same rules as a pattern for the document: no such character, and at least one that is not whitespace.
+# The rules of `_legible` as a pattern for the OpenAPI document: no forbidden character, and at least one that is not
+# whitespace.
 _REFUSED = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _ANY = rf"[^\x00-\x1f\x7f-\x9f{_REFUSED}]*"
 _PATTERN = {"pattern": rf"^{_ANY}[^\x00-\x20\x7f-\xa0{_REFUSED}]{_ANY}$"}
@@ -65,7 +68,7 @@ BUNDLE = "shop/orders/0x00000000_0x10000000"
 BROKER = "broker-1.pulsar:8080"
 TOPIC = "persistent://shop/orders/created"
 
-# Names in paths, and filters of lists.
+# Types of names in paths, and of filters of lists.
 InPath = Annotated[str, Path(min_length=1, max_length=4096)]
 BrokerId = Annotated[InPath, Path(description="a broker id", examples=[BROKER])]
 BundleOrTopic = Annotated[InPath, Path(description="a bundle, or a topic of the bundle", examples=[BUNDLE])]
@@ -81,7 +84,7 @@ Here = Annotated[bool, Query(description="do not forward the request to another 
 
 
 def _with_example(schema: dict[str, Any]) -> None:
-    """Add an example of the whole body, from the first example of each field."""
+    """Add an example of the whole body to a schema, made of the first example of each field."""
     fields = schema["properties"].items()
     schema["examples"] = [{name: field["examples"][0] for name, field in fields if "examples" in field}]
 
@@ -130,7 +133,7 @@ class PlanBody(Body):
     )
 
     def request(self) -> PlanRequest:
-        """Return the request for the service."""
+        """Return these options of a plan in the form that the service uses."""
         return PlanRequest.of(self.model_dump())
 
 
@@ -154,7 +157,7 @@ class AssignmentBody(Body):
         return self
 
     def names(self) -> list[str]:
-        """Return all requested names."""
+        """Return all bundles, topics and namespaces of the request in one list."""
         single = [name for name in (self.bundle, self.topic, self.namespace) if name is not None]
         return [*single, *self.bundles, *self.topics]
 

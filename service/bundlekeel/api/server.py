@@ -1,7 +1,8 @@
 """Two uvicorn servers in a thread with its own event loop: TCP, and a unix socket of mode 0600.
 
-Without credentials, TCP has only reads and dry runs. No response is computed on the main loop, because it renews the
-lease (docs/adr/0006-api-in-its-own-thread.md). uvicorn installs no signal handlers: the runtime handles SIGTERM.
+If the settings require no credentials, TCP has only reads and dry runs. No response is computed on the main event loop,
+because that loop must renew the leader's lease in time (docs/adr/0006-api-in-its-own-thread.md). uvicorn installs no
+signal handlers, because the runtime of the sidecar handles SIGTERM.
 """
 
 from __future__ import annotations
@@ -36,44 +37,45 @@ from bundlekeel.model.uris import WILDCARDS
 
 _log = structlog.get_logger(__name__)
 
-# Time from the connection, or from the end of the previous response, to the last header of a request. uvicorn closes
-# idle keep-alive connections earlier.
+# A client must send the last header of a request within this many seconds after it has connected. uvicorn closes idle
+# keep-alive connections earlier.
 HEAD_SECONDS = 20.0
-# Time that a connection may stay open without a request.
+# A keep-alive connection without a request is closed after this many seconds.
 KEEP_ALIVE_SECONDS = 15
-# A client that reads nothing of its response for this long is disconnected.
+# A client that reads nothing of its response for this many seconds is disconnected.
 READ_SECONDS = 10.0
 # Highest number of open connections per listener.
 MAX_CONNECTIONS = 256
-# Additional connections for probes.
+# Number of additional connections that serve only probes.
 PROBE_CONNECTIONS = 16
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, with a time-out for a request's head and a limit of connections.
+    """uvicorn's connection, with a time-out for the headers of a request and limits of the number of connections.
 
-    There is a limit for all connections and one per address. Beyond a limit, a new connection replaces the one that has
-    been idle longest. If none is idle, a few more connections are accepted for probes only, and the newest of them are
-    kept: a flood must not make Kubernetes restart the sidecar. On a unix socket only the first limit applies.
+    There is a limit for all connections and one per client address; a unix socket has only the first one. Beyond a
+    limit, a new connection replaces the one that has been idle longest. If none is idle, a few more connections are
+    accepted that serve only probes, and each further one replaces the oldest of these. So a flood of connections
+    cannot make probes fail and Kubernetes restart the sidecar.
     """
 
     head_seconds: ClassVar[float]
     max_connections: ClassVar[int]
     places: ClassVar[dict[Connection, None]]
-    """Connections within the limits. Idle ones are in the order in which they became idle."""
+    """Connections within the limits, as keys. Idle ones are in the order in which they became idle."""
     reserve: ClassVar[dict[Connection, None]]
     _address = ""
     _waiting: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection towards a limit, and wait for a request."""
+        """Accept the connection within the limits or only for probes, and start the time-out for its first request."""
         super().connection_made(transport)
         self._address = network_of(self.client[0]) if self.client else ""
         if not self._take_place():
             if len(self.reserve) >= PROBE_CONNECTIONS:
-                # A probe ends within milliseconds, so the oldest connection is idle or not a probe.
-                # Remove it now, because more connections may arrive before it is closed.
+                # A probe ends within milliseconds, so the oldest connection does not serve one any more. Remove it from
+                # the list now, because more connections can arrive before it is closed.
                 oldest = next(iter(self.reserve))
                 del self.reserve[oldest]
                 oldest.transport.abort()
@@ -82,30 +84,30 @@ class Connection(H11Protocol):
         self._wait()
 
     def _take_place(self) -> bool:
-        """Count the connection, if necessary instead of an idle one, which is closed. Return whether that succeeded."""
+        """Return whether the connection fits into the limits, if necessary after closing an idle connection."""
         own = [other for other in self.places if self._address and other._address == self._address]
         crowded = len(own) >= most_of_one_address(self.max_connections)
         if crowded or len(self.places) >= self.max_connections:
             idle = [other for other in (own if crowded else self.places) if not other._busy]
             if not idle:
                 return False
-            # Prefer connections without a response in transit.
+            # Close a connection to which no response is being sent, if there is one.
             oldest = min(idle, key=lambda other: other.transport.get_write_buffer_size() > 0)
             del self.places[oldest]
-            # Do not use `close`, which waits for clients that do not read.
+            # Do not use `close`, because it waits for a client that does not read.
             oldest.transport.abort()
         self.places[self] = None
         return True
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, as the last of the idle connections."""
+        """Note that the connection is idle from now on, as the last of all idle ones."""
         if self in self.places:
             del self.places[self]
             self.places[self] = None
         super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Receive a part of a request. The wait ends when its head is complete."""
+        """Receive a part of a request, and stop the time-out when its headers are complete."""
         if self._waiting is None and not self._busy:
             self._wait()
         super().data_received(data)
@@ -113,13 +115,13 @@ class Connection(H11Protocol):
             self._stop()
 
     def pause_writing(self) -> None:
-        """Wait for a client that does not read, for at most `READ_SECONDS`."""
+        """Close the connection after `READ_SECONDS` unless the client reads again (`resume_writing`)."""
         super().pause_writing()
-        # Do not use `close`, which waits for the client.
+        # Do not use `close`, because it waits for the client.
         self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Continue: the client reads again."""
+        """Stop the time-out of `pause_writing`, because the client reads again."""
         self._read()
         super().resume_writing()
 
@@ -129,7 +131,7 @@ class Connection(H11Protocol):
             self._unread = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release the connection's place."""
+        """Stop counting the connection towards the limits."""
         self._stop()
         self._read()
         self.reserve.pop(self, None)
@@ -156,7 +158,7 @@ class Connection(H11Protocol):
 
 
 def connection_class(head_seconds: float, max_connections: int) -> type[Connection]:
-    """Return the class of a listener's connections, because uvicorn needs a class."""
+    """Return a subclass of `Connection` with these limits, because uvicorn takes a class and no arguments."""
     limits = {"head_seconds": head_seconds, "max_connections": max_connections}
     own = {"places": dict[Connection, None](), "reserve": dict[Connection, None]()}
     return type("Connection", (Connection,), limits | own)
@@ -173,15 +175,18 @@ STOP_SECONDS = 5.0
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to the runtime."""
+        """Do nothing, instead of installing uvicorn's signal handlers."""
         yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """Protection of the routes. Without `access` the TCP port has no mutating routes; with it, it needs credentials.
-    `trail` records mutations. `tls` is for the TCP port. The limits apply to each listener: concurrent requests, open
-    connections, and seconds for the head of a request."""
+    """Protection of the routes.
+
+    `access`: rules for credentials on the TCP port; None: this port needs no credentials and has no mutating routes.
+    `trail`: writes mutating requests to the journal. `tls`: certificate of the TCP port. The limits apply to each
+    listener: concurrent requests, open connections, and seconds until the headers of a request must be complete.
+    """
 
     access: AccessRules | None = None
     trail: AuditTrail | None = None
@@ -192,8 +197,11 @@ class Protection:
 
 
 class ApiServer:
-    """The HTTP server of a sidecar. `socket_path` None: no unix socket. Only the socket's owner can use it, without
-    credentials."""
+    """The HTTP server of a sidecar.
+
+    `socket_path`: path of the unix socket; None: without one. Only the owner of the socket can use it, and needs no
+    credentials.
+    """
 
     def __init__(
         self,
@@ -239,7 +247,8 @@ class ApiServer:
         url_host = "127.0.0.1" if host in WILDCARDS else host
         scheme = "http" if self._protection.tls is None else "https"
         self.url = f"{scheme}://[{url_host}]:{port}" if ":" in url_host else f"{scheme}://{url_host}:{port}"
-        # A thread that computes a response lets the main loop, which renews the lease, run after 1 ms instead of 5 ms.
+        # Let a thread that computes a response give way to the main loop after 1 ms instead of 5 ms, because the main
+        # loop renews the leader's lease.
         sys.setswitchinterval(0.001)
         started: Future[None] = Future()
         serving = self._serve_all(listening, unix, _on_this_loop(self._protection.trail), started)
@@ -250,9 +259,9 @@ class ApiServer:
     async def _serve_all(
         self, listening: socket.socket, unix: socket.socket | None, trail: AuditTrail | None, started: Future[None]
     ) -> None:
-        """Run all servers in the thread of the API, until `stop`."""
+        """Run all servers in the thread of the API until `stop` is called."""
         self._loop = loop = asyncio.get_running_loop()
-        # Compute one response at a time: two need more memory and are not faster.
+        # Compute one response at a time, because two at the same time need more memory and are not faster.
         loop.set_default_executor(ThreadPoolExecutor(max_workers=1, thread_name_prefix="api-responses"))
         try:
             access = self._protection.access
@@ -295,17 +304,17 @@ class ApiServer:
             await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
-        """Wait a few seconds for running requests, then close. Safe to call twice."""
+        """Wait a few seconds for running requests, then close the servers. A second call does nothing."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
         loop.call_soon_threadsafe(self._stopping.set)
-        # Do not block the main loop: running requests may need it.
+        # Wait in another thread, because running requests can need the main loop.
         if not await asyncio.to_thread(self._stopped.wait, STOP_SECONDS + 4):
-            _log.warning("the API did not stop in time")
+            _log.warning("API thread did not stop in time, stopping the sidecar without it")
         for app in self._apps:
             app.state.admission.audit.write_late()
-        # Write the records first that were passed to the main loop.
+        # Let the main loop write the audit records first that were passed to it.
         await asyncio.sleep(0)
         if self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
@@ -328,7 +337,7 @@ class ApiServer:
 
 
 def _on_this_loop(trail: AuditTrail | None) -> AuditTrail | None:
-    """Return a trail for other threads, which passes records to the running loop, the owner of the journal."""
+    """Return a copy of the trail for other threads: it passes records to the running loop, which writes the journal."""
     if trail is None:
         return None
     loop, record = asyncio.get_running_loop(), trail.record
@@ -340,7 +349,7 @@ def _on_this_loop(trail: AuditTrail | None) -> AuditTrail | None:
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises ConfigError, which names the setting, if that fails."""
+    """Return a listening socket. Raises ConfigError with the name of the setting if the address cannot be used."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -361,7 +370,10 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Return a listening unix socket with mode 0600. A stale socket is replaced, an active one is not."""
+    """Return a listening unix socket with mode 0600.
+
+    Replaces a socket that no process listens on. Raises ConfigError if another process does, or the path is unusable.
+    """
     _clear_stale(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)

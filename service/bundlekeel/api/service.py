@@ -1,9 +1,9 @@
-"""Operations that the API and the CLI offer on a running sidecar, over its parts.
+"""Operations of a running sidecar that the API offers, and the CLI uses through the API.
 
-Every replica responds. Values from counters are older on followers, because only the leader reads counters. Work for
-the leader is forwarded to it, or stored in the shared state until it takes it.
+Every replica serves all operations. On followers the loads can be older, because only the leader reads the brokers'
+Prometheus counters. Work for the leader is forwarded to it, or stored in the shared state until the leader takes it.
 
-Raises the errors of `model.errors`, and no others.
+All methods raise only the errors of `model.errors`.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from bundlekeel.views.published import Published, capture_cluster
 from bundlekeel.views.readings import Readings
 from bundlekeel.views.summary_fields import Period
 
-# Fields that a stored report of a cycle needs to be shown.
+# A stored report of a cycle is shown only if it has these fields.
 _OF_CYCLE = {"cycle", "wall_ms", "sentence", "code", "planned", "seconds"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """The parts that the service uses. `features`: operations of the features, by the feature's name."""
+    """The parts that the service uses. `features`: operations of the optional features, by the feature's name."""
 
     loaded: LoadedSettings
     clock: Clock
@@ -81,7 +81,7 @@ class ServiceParts:
 
 
 class Service(Readings):
-    """All operations of a sidecar, on the main loop. Reads return the present values."""
+    """All operations of a sidecar; use it only on the main event loop. Reads return the present values."""
 
     def __init__(self, parts: ServiceParts) -> None:
         self._p = parts
@@ -103,13 +103,13 @@ class Service(Readings):
 
     @property
     def features(self) -> Mapping[str, Any]:
-        """Operations of the features, by the feature's name."""
+        """Operations of the optional features, by the feature's name."""
         return self._p.features
 
     # --- publishing ---
 
     def capture(self, before: Published | None = None) -> Published:
-        """Return the present values for reads. Call it on the main loop. Unchanged parts of `before` are reused."""
+        """Return the present values for reads. Call it only on the main loop. Reuses unchanged parts of `before`."""
         p, state = self._p, self._state()
         self._set_gauges()
         return Published(
@@ -119,7 +119,7 @@ class Service(Readings):
                 p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=state.cycle
             ),
             ready=self._ready(),
-            # A shallow copy is enough: its updates replace values and never modify them.
+            # A shallow copy is enough, because updates of the original replace its values and never modify them.
             channel=copy(p.channel),
             moves=tuple(p.shared_state.moves),
             judged=p.cycle.cycle_state.effects.judged,
@@ -169,7 +169,7 @@ class Service(Readings):
         )
 
     def _last_cycle(self) -> CycleView | None:
-        """Return the leader's last cycle, also on a follower; None: unknown."""
+        """Return the leader's last cycle, on a follower from the shared state; None: unknown."""
         report = self._p.cycle.report
         shared = self._p.shared_state.shared.report
         record = report.record(None) if report and self._p.leadership.leading else shared or None
@@ -207,20 +207,20 @@ class Service(Readings):
         return await self._p.plans.execute(hash_, reason=reason, by=by)
 
     async def tasks(self) -> list[TaskView]:
-        """Return requested executions and their results."""
+        """Return the tasks: executions that operators requested, and their results."""
         return await self._p.plans.tasks()
 
     # --- operators' requests ---
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> PauseView:
-        """Stop acting on all sidecars immediately. Any sidecar can do this, not only the leader."""
+        """Stop all changes to the cluster by all sidecars immediately. Any sidecar can do this, not only the leader."""
         now = self._p.clock.wall_ms()
         pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
         await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by, replace=True)
         return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Resumed:
-        """End the pause. It is recorded only if there was one."""
+        """End the pause. Writes a journal record only if there was a pause."""
         before = Desired()
 
         def without_pause(desired: Desired) -> Desired:
@@ -277,14 +277,15 @@ class Service(Readings):
         return channel_rows.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch.followed else None
 
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
-        """Return where these would be placed if no broker owned them. Never assigns a bundle."""
+        """Return the broker that each bundle, topic or namespace would get if no broker owned it; assigns nothing."""
         p = self._p
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
     async def doctor(self, *, for_act: bool = False) -> list[Check]:
         """Check every connection and permission now, without a write.
 
-        Concurrent callers share one examination: it queries all brokers.
+        Concurrent callers get the result of one examination, because it queries all brokers. `for_act`: also check
+        whether mode `act` is safe.
         """
         p = self._p
         if self._examination is None or self._examination.done():
@@ -308,7 +309,7 @@ class Service(Readings):
         return max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
 
     def _ready(self) -> list[Check]:
-        """Check the store, the role, and the snapshot, which a sidecar on the bench does not need."""
+        """Check the store, the role and the snapshot. A sidecar that cannot become leader needs no snapshot."""
         p = self._p
         address, why = p.loaded.settings.store_url, p.coordination.obstacle
         checks = [

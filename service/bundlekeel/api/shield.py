@@ -1,9 +1,10 @@
 """Checks of every request before its route: path, Host, Origin, content type and time.
 
-Every response has the security headers and the id of its request.
+Every response gets security headers and the id of its request.
 
-The API has no cookies and no CORS. A page of another site could still reach a loopback port through DNS rebinding
-(wrong Host) or a plain form post (foreign Origin, no JSON): both are refused here.
+The API has no cookies and no CORS. Nevertheless a page of another site could reach a loopback port by DNS rebinding
+(then the Host header is wrong) or by a plain form post (then the Origin is foreign, and the content is not JSON). Such
+requests are refused here.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from bundlekeel.pulsar.formats.external_input import clean
 
 REQUEST_SECONDS = 120.0
 
-# kubelet and Prometheus use the address of a pod: these paths accept any address as Host, but no foreign name.
+# These paths accept any IP address as Host, because kubelet and Prometheus use the address of a pod.
 BY_ADDRESS = ("/livez", "/readyz", "/metrics")
 
-# A valid id in a request's header. It is copied to the log and the response.
+# Format of a valid request id from a client. The id is copied to the log and the response.
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 SECURITY_HEADERS = {
@@ -53,7 +54,7 @@ def host_name(host: str) -> str:
 
 
 def _net_location(origin: str) -> str | None:
-    """Return host and port of an Origin header in lower case; None: it has none."""
+    """Return host and port of an Origin header in lower case; None: the header does not contain a host."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
@@ -69,7 +70,7 @@ def _is_address(name: str) -> bool:
 
 
 class Shield:
-    """ASGI middleware around the whole app."""
+    """ASGI middleware around the whole app, which makes the checks of this module."""
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str]) -> None:
         self._app = app
@@ -78,7 +79,7 @@ class Shield:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or run it for a limited time."""
+        """Refuse the request, or run it until it ends or its time-out is over."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -99,7 +100,7 @@ class Shield:
             await (self._refuse(scope, request_headers) or self._timed)(scope, receive, with_headers)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
-        # Needed because a route's pattern that ends with `$` also matches before a line feed.
+        # Refuse a path with a line feed at its end: a route's pattern that ends with `$` would match it.
         if clean(scope["path"]) != scope["path"]:
             return problem(400, "wrong-path", KINDS[400, "wrong-path"])
         host = headers.get("host", "")

@@ -1,1 +1,1 @@
-"""The command line. It talks to a running sidecar over HTTP, and to the world only through `wiring.Wiring`."""
+"""The command line. It uses a running sidecar over HTTP, and connects to brokers and stores only by `wiring.Wiring`."""

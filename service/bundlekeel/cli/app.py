@@ -1,4 +1,4 @@
-"""The typer app. The module of a command is imported when the command is used."""
+"""The typer app of the command line. It imports the module of a command only when that command is used."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _HELP = (
 
 @dataclass(frozen=True, slots=True)
 class CommandModule:
-    """Commands of one module `bundlekeel.MODULE`, and their panel of the help.
+    """Commands of one module `bundlekeel.MODULE`, and the panel of the help that lists them.
 
-    `names`: separated by spaces. `wired`: the module's `register` takes the wiring, too. `plans`: the commands make
-    plans. If an installed strategy is broken they fail, so that they do not use another one. `last`: after all others
-    of the panel.
+    `names`: the commands, separated by spaces. `wired`: the module's `register` takes the wiring, too. `plans`: the
+    commands make plans, so they fail if an installed strategy cannot be loaded, instead of using another strategy.
+    `last`: list them after all other commands of the panel.
     """
 
     panel: str
@@ -73,21 +73,24 @@ _OWN: Final = (
     CommandModule("Offline", "cli.version", "version", last=True),
 )
 
-# A path of Linux has at most 4,095 bytes.
+# Longest path in Linux, in bytes.
 _MAX_TEXT: Final = 4_095
 
-# "Input should be a valid number, unable to parse string as a number"
+# Part of a pydantic message, such as "Input should be a valid number, unable to parse string as a number".
 _EXPECTED: Final = re.compile(r"Input should be ([^,]+)")
 
 
 def _shown_type(label: str | None, _ctx: Any) -> str:
-    """Return the type of a value in words: `<number>` for `<int>` and for `<list[int]>`."""
+    """Return the type of an option's value for the help, for example `<number>` for `<int>` and `<list[int]>`."""
     plain = re.sub(r"list\[(.*)\]", r"\1", label or "")
     return re.sub(r"\b(int|float)( range)?\b", "number", plain).replace("<str>", "<text>")
 
 
 def _expected(error: Any, words: list[str]) -> str:
-    """Return the fault of an option's or argument's value, and the allowed values."""
+    """Return the error text for the value of an option or argument: the value, and which values are allowed.
+
+    `words`: the command line, split at blanks and `=`, which contains the value.
+    """
     message: str = error.message.removeprefix("Value error, ")
     match = _EXPECTED.match(message)
     if match is None or error.param is None:
@@ -97,12 +100,12 @@ def _expected(error: Any, words: list[str]) -> str:
     limits = limits_text({"ge": getattr(info, "min", None), "le": getattr(info, "max", None)})
     kinds = {"a valid integer": "a whole number", "a valid number": "a number"}
     allowed = ", ".join(filter(None, (kinds.get(match[1], "" if limits else match[1]), limits)))
-    # If an option occurs twice, the last one applies.
+    # Show the last value, because it is the one that applies if an option occurs twice.
     return "".join(repr(value) for value in values[-1:]) + f": expected {allowed}"
 
 
 def _value_fault(value: object) -> str:
-    """Return why a text or path cannot be the value of an option or argument; empty if it can."""
+    """Return why a string or path cannot be the value of an option or argument; empty if it can."""
     if value == "":
         return "is empty (a variable that is not set?)"
     try:
@@ -114,9 +117,10 @@ def _value_fault(value: object) -> str:
 
 
 class _Flags:
-    """Help without a type for options that take no value: `--yes`, not `--yes <bool>`.
+    """Base class of commands with plain help and short error messages.
 
-    Paragraphs fill the width of the terminal, independent of line breaks in the source.
+    The help shows no type for an option without a value (`--yes`, not `--yes <bool>`), and its paragraphs fill the
+    width of the terminal, independent of line breaks in the source.
     """
 
     def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
@@ -125,7 +129,7 @@ class _Flags:
         super().__init__(*args, help=whole, **more)  # type: ignore[call-arg]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, and replace pydantic's messages by short ones that contain the value."""
+        """Parse the arguments; replace pydantic's error messages by short ones that contain the value."""
         words = [part for arg in args for part in arg.split("=", 1)]  # the parser empties `args`
         try:
             if long := next((arg for arg in args if len(arg) > _MAX_TEXT), ""):
@@ -141,7 +145,8 @@ class _Flags:
             error.message = _expected(error, words)
             raise report_usage_error(error) from None
         except TyperException as error:
-            # An unknown option: the parser suggests any option, because all begin with two dashes.
+            # The parser suggests any option instead of an unknown one, because all begin with two dashes: suggest
+            # only options with a similar name.
             if near := getattr(error, "possibilities", None):
                 unknown = error.option_name.lstrip("-")  # type: ignore[attr-defined]
                 nearest = [name for name in near if suggest(unknown, [name.lstrip("-")])]
@@ -162,7 +167,7 @@ class _Flags:
             elif not param.type_descriptor.is_choice:
                 label = _shown_type(param.display_type(ctx), ctx)
                 if label == "<text>":
-                    # The name describes the value: `--broker BROKER`. An argument already has its name there.
+                    # Show the option's name as its value: `--broker BROKER`. Arguments already show their name.
                     if param.param_type_name == "option" and param.metavar is None:
                         param.metavar = max(param.opts, key=len).removeprefix("--").upper()
                     label = ""
@@ -199,7 +204,7 @@ def _use_plain_help(app: typer.Typer) -> None:
 def _add_examples(command: Any, name: str) -> None:
     """Add the examples of a command and of its subcommands to their help."""
     if examples := examples_of(name):
-        # Each paragraph of an epilog is printed as one line.
+        # One paragraph per example, because typer prints each paragraph of an epilog as one line.
         command.epilog = "\n\n".join(["Examples:", *examples])
     for inner, part in getattr(command, "commands", {}).items():
         _add_examples(part, f"{name} {inner}")
@@ -207,9 +212,9 @@ def _add_examples(command: Any, name: str) -> None:
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Import as if these modules were not installed, unless they are loaded already."""
+    """Let imports of these modules fail as if they were not installed, unless they are loaded already."""
     hidden = dict.fromkeys(name for name in names if name not in sys.modules)
-    # Python documents that an import fails if the entry is None.
+    # Python documents that an import fails if the module's entry in sys.modules is None.
     sys.modules.update(hidden)  # type: ignore[arg-type]
     try:
         yield
@@ -231,7 +236,7 @@ class _Commands(Mapping[str, Any]):
         source = self._modules[name]
         if source.module not in self._loaded:
             part = typer.Typer()
-            # httpx imports its own command line if that is installed; it is not used here.
+            # httpx imports its own command line if it is installed. Skip it to start faster.
             with without("httpx._main"):
                 register = import_module(f"bundlekeel.{source.module}").register
             register(part, self._wiring) if source.wired else register(part)
@@ -252,10 +257,11 @@ class _Commands(Mapping[str, Any]):
 def make_app(
     wiring: Callable[[], Wiring], commands: Sequence[CommandModule], plugins: Callable[[], list[str]] = list
 ) -> typer.Typer:
-    """Return the whole command line. `wiring` returns what the CLI must not import itself.
+    """Return the typer app with all commands.
 
-    `commands`: those of the features. `plugins` loads strategies of third parties before a command runs, and returns
-    their problems.
+    `wiring`: returns the functions that connect to brokers and stores, which the CLI must not import itself.
+    `commands`: the commands of the optional features. `plugins`: called before a command runs; loads strategies of
+    third parties and returns an error text for each that cannot be loaded.
     """
     modules = (*_OWN, *commands)
     by_name = _Commands(wiring, modules)

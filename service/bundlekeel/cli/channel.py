@@ -55,7 +55,7 @@ def channel(
         response = {"channel": summary, "findings": client.get("channel/findings") if summary["up"] else []}
         if listing and summary["up"]:
             response["bundles"] = client.rows("channel/bundles", limit=limit, after=after or None, **filters)
-            # These requests fail if the namespace or broker does not exist.
+            # Only to report a namespace or broker that does not exist: these requests fail in that case.
             if not response["bundles"] and namespace is not None:
                 client.get("where", name=namespace)
             if not response["bundles"] and broker is not None:
@@ -69,7 +69,7 @@ def channel(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelListing:
-    """Responses that `channel` shows. `bundles`: None if they are not listed."""
+    """Responses that the command `channel` shows. `bundles`: None if the command does not list bundles."""
 
     channel: ChannelSummary
     findings: list[ChannelFinding]
@@ -77,10 +77,10 @@ class ChannelListing:
 
 
 def draw(answer: ChannelListing, layout: TableLayout) -> RenderableType:
-    """Render findings, then states, then bundles."""
+    """Render the findings, the number of bundles per state, and the bundles."""
     parts: list[RenderableType] = [_health(answer.channel)]
     if not answer.channel.up:
-        return parts[0]  # the findings are unknown
+        return parts[0]  # the channel could not be read, so there are no findings to show
     parts += [Text(), findings(answer.findings, layout), Text(), _states(answer.channel)]
     if answer.bundles is not None:
         parts += [Text(), bundles(answer.bundles, layout)]
@@ -98,7 +98,7 @@ def _health(summary: ChannelSummary) -> Text:
 
 
 def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableType:
-    """Render one row per finding: start, deadline of the brokers' own repair, and remedy."""
+    """Render one row per finding: its start, the time until which the brokers repair it themselves, and the remedy."""
     if not rows:
         return Text("nothing wrong", style="green")
     now, under = time.time(), 0 if layout.stacked else None
@@ -132,7 +132,7 @@ def _states(summary: ChannelSummary) -> Text:
 
 
 def bundles(rows: Sequence[UnitView], layout: TableLayout) -> RenderableType:
-    """Render one row per entry, by bundle."""
+    """Render one row per bundle of the ownership channel."""
     stacked = layout.stacked
 
     def owner(row: UnitView) -> str:

@@ -1,4 +1,4 @@
-"""HTTP client of a sidecar: where it listens, and its problem responses as errors that include the fix."""
+"""HTTP client of a sidecar. It finds the sidecar's address, and turns error responses into messages with the fix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bundlekeel.pulsar.formats.external_input import clean_lines, cleaned
 from bundlekeel.settings.files import read_bounded
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
-# Limit of one response.
+# Largest accepted response, in bytes.
 MOST_BYTES = 64 * 1024 * 1024
 _CODES = {
     400: USAGE,
@@ -38,12 +38,12 @@ _CODES = {
     422: USAGE,
     429: REFUSED,
 }
-# Most rows of one page (api/routes/reads.py).
+# Largest page that a sidecar returns, in rows (api/routes/reads.py).
 PAGE_ROWS = 1000
-# Lists whose further pages are older.
+# Lists that return the newest records first, so that the next page has older records.
 _RECORDS = ("journal", "verdicts")
 _NO_ROUTE = ("no-route", "method-not-allowed")
-# Option of each request field that an error may name.
+# Option of the command line for each request field that an error response can name.
 _OPTIONS = {
     "traffic_scale": "--scale",
     "add_brokers": "--add-broker",
@@ -79,7 +79,7 @@ def option_of(option: str, value: object) -> str:
 class CredentialFiles:
     """Files with the credentials of a request: bearer token, trusted certificates, client certificate and key.
 
-    They are files because other users of the host can read command lines and environments.
+    They are in files because other users of the host can read command lines and environments.
     """
 
     token_file: Path | None = None
@@ -89,7 +89,7 @@ class CredentialFiles:
 
     @classmethod
     def of_environment(cls) -> CredentialFiles:
-        """Return the files that the environment names, for commands without these options."""
+        """Return the files that the environment variables name, for commands without these options."""
         variables = {"token_file": "TOKEN_FILE", "trust_certs": "TLS_CA", "cert": "TLS_CERT", "key": "TLS_KEY"}
         paths = {field: os.environ.get(f"BUNDLEKEEL_{name}") for field, name in variables.items()}
         return cls(**{field: Path(value) for field, value in paths.items() if value})
@@ -117,9 +117,9 @@ class CredentialFiles:
 class ApiAddress:
     """Address of a sidecar: a URL or a unix socket.
 
-    `trust_certs`: CA certificates that verify its certificate. `absent_socket`: the socket in the settings, if it does
-    not exist and the URL replaces it. `config`: the settings file with the address. `cluster`: the cluster of that
-    file, because a sidecar of another cluster may listen on the same port.
+    `trust_certs`: CA certificates that verify the sidecar's certificate. `absent_socket`: the socket in the settings,
+    if it does not exist, so that the URL is used instead. `config`: the settings file with the address. `cluster`: the
+    cluster in that file; requests fail if the sidecar at this address belongs to another cluster.
     """
 
     url: str = ""
@@ -175,7 +175,7 @@ class Client:
         self.address = address
         self._cluster_to_find = address.cluster
         credentials = credentials or CredentialFiles()
-        # Loading the certificates is the slowest step, and plain HTTP does not need them.
+        # Load certificates only for HTTPS, because it is the slowest step.
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
             from bundlekeel.settings.tls import ClientTls  # noqa: PLC0415 - it imports structlog
@@ -203,7 +203,7 @@ class Client:
         self._http.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """Send a GET request below `/api/v1`, without the parameters that are None."""
+        """Send a GET request to a path below `/api/v1` and return the response. Omits parameters that are None."""
         parameters = {key: value for key, value in query.items() if value is not None}
         return self._json(self._send("GET", f"/api/v1/{path}", params=parameters))
 
@@ -220,7 +220,7 @@ class Client:
             response = self._send("GET", link["url"])
             page = self._json(response)
             if older:
-                # The oldest millisecond of one page is also in the next one.
+                # The next page repeats the records of the oldest millisecond: drop the repeated ones.
                 overlap = [row for row in rows if row["wall_ms"] == rows[0]["wall_ms"]]
                 page = [row for row in page if row not in overlap]
             if not page:
@@ -229,11 +229,11 @@ class Client:
         return rows[-limit:] if older else rows[:limit]
 
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a request with a JSON body below `/api/v1`."""
+        """Send a request with a JSON body to a path below `/api/v1` and return the response."""
         return self._json(self._send(method, f"/api/v1/{path}", json=dict(body)))
 
     def probe(self, path: str) -> tuple[bool, list[str]]:
-        """Return whether a probe passes, and its lines."""
+        """Return whether a health probe passes, and the lines of its response: one per check."""
         response = self._send("GET", f"/{path}?verbose")
         if response.status_code not in (200, 503):
             raise self._problem(response)
@@ -329,7 +329,7 @@ class Client:
             field = str(fault.get("field"))
             head, _, key = field.partition(".")
             if option := _OPTIONS.get(head):
-                # Several `--set` are possible: the key identifies one of them.
+                # Name the key, too, because a command line can contain `--set` several times.
                 detail = by_option(detail, field, f"{option} {key}" if head == "parameters" else option)
         if problem.get("allowed") and problem["allowed"] not in detail:
             detail += f" (allowed: {problem['allowed']})"
@@ -338,7 +338,7 @@ class Client:
 
 
 def _decode_json(response: httpx.Response) -> Any:
-    """Decode a JSON response and clean its strings for a terminal, because users choose reasons and names.
+    """Decode a JSON response and remove control characters from its strings, because users choose reasons and names.
 
     Raises ValueError if the response is not JSON.
     """
@@ -368,14 +368,18 @@ def connect(
     *,
     typed: Collection[str] = (),
 ) -> Client:
-    """Return a client for the sidecar that these options select. `typed`: the options on the command line."""
+    """Return a client for the sidecar that these options select.
+
+    `typed`: names of the options on the command line; these win over options from the environment. Raises CliError
+    if options contradict each other.
+    """
     try:
         tls = {"tls_ca", "tls_cert", "tls_key"} & set(typed)
         typed = {"url", "socket", "config"} & set(typed)
         if typed >= {"url", "socket"}:
             raise CliError("--url and --socket each select a sidecar: pass only one of them", USAGE)
         if typed:
-            # The command line wins: the environment may select another cluster.
+            # The command line wins, because the environment can select another cluster.
             url, socket = url if "url" in typed else None, socket if "socket" in typed else None
         address = find_address(url, socket, config)
         if tls and not address.url.startswith("https://"):

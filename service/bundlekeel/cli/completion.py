@@ -16,10 +16,10 @@ from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.model.errors import BundlekeelError
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 
-# Most rows that a shell shows without a question.
+# Shells ask before they show more completions than this.
 _MOST = 1000
 
-# Functions import their modules, because most commands use neither the simulator nor the settings.
+# These functions import modules themselves, because most commands use neither the simulator nor the settings.
 
 
 def brokers(context: typer.Context, incomplete: str) -> list[str]:
@@ -59,7 +59,7 @@ def placements(incomplete: str) -> list[str]:
 
 
 def parameters(incomplete: str) -> list[str]:
-    """Return `name=` of every parameter."""
+    """Return each parameter as `name=`, for `--set`."""
     rows = import_module("bundlekeel.settings.describe").parameter_rows()
     return _begin_with(incomplete, [f"{row['name']}=" for row in rows])
 

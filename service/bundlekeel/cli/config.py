@@ -105,7 +105,7 @@ def check(
 _PROBLEM: Final = ("origin", "field", "value", "allowed")
 
 
-# Questions of `config init` by setting, and the answer that selects the default; None: there is none.
+# Questions of `config init` by setting, and the answer that selects the default; None: an answer is required.
 _QUESTIONS: Final = {
     ("cluster",): ("The brokers' clusterName", None),
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
@@ -113,7 +113,7 @@ _QUESTIONS: Final = {
     ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: they report it; VMs and pods do not)", "0"),
     ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
-# Options with another name than the setting.
+# Options whose name differs from the setting's name.
 _OPTIONS = {
     ("admin", "token_file"): "--token-file",
     ("capacity", "*", "nic_gbps"): "--nic-gbps",
@@ -174,15 +174,15 @@ def init(
 
 
 def _commented(text: str) -> str:
-    """Add a comment to the lines of the main settings."""
+    """Add comments to the main settings in the text of a settings file."""
     return re.sub(r"(?m)^(\w+): .+", lambda line: f"{line[0]}  # {_COMMENTS[line[1]]}", text)
 
 
 def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str, Any]:
-    """Return an answer as part of the settings tree, {} for the default.
+    """Return an operator's answer as nested settings; {} if the answer selects the default.
 
-    `file`: the settings file, to which paths of other files are relative. Raises BadParameter if the value is invalid;
-    a terminal asks again in this case.
+    `file`: the settings file; other paths are relative to its directory. Raises BadParameter if the value is invalid,
+    so that a terminal asks again.
     """
     if text == _QUESTIONS[key][1]:
         return {}
@@ -198,7 +198,7 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
         if problems := [] if file is None else file_problems(loaded):
             raise problems[0]
     except ConfigError as error:
-        # Answers cannot be null: the default's answer replaces it in the message.
+        # An operator cannot answer null, so name the answer that selects the default instead.
         message = str(error).removeprefix("cli: ").replace("or null", f"or {_QUESTIONS[key][1]}")
         raise typer.BadParameter(message) from None
     return dict(part)
@@ -262,14 +262,14 @@ def parameters(output: OutputOption = Output.TABLE) -> None:
         screen.print(table)
 
 
-# Below this width, Pulsar's keys are below Bundlekeel's names.
+# In terminals with fewer columns, Pulsar's key is on its own line below Bundlekeel's name.
 _KEYS_IN_COLUMN = 140
 
 
 def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
     screen = console()
     if screen.width < _KEYS_IN_COLUMN:
-        # Values must not be broken, so that they can be copied: only the terminal wraps them.
+        # Do not break values into lines, so that they can be copied. The terminal wraps them.
         for row in rows:
             line = Text(row["key"], style="bold").append(f": {_cell(row['value'])}", style="not bold")
             if origin:
@@ -288,7 +288,7 @@ def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
 
 
 def _cell(value: object) -> str:
-    """Return a value as it would be in the file."""
+    """Return a value as it is written in a settings file (YAML)."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -301,7 +301,7 @@ def _cell(value: object) -> str:
 token_app = typer.Typer(no_args_is_help=True, help="Create bearer tokens for the API.")
 
 
-# Each role includes the permissions of those before it.
+# Each role includes the permissions of the roles before it.
 Role = Literal["viewer", "operator", "admin"]
 
 

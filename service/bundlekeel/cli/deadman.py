@@ -83,10 +83,10 @@ def _limit(settings: LoadedSettings, after: str) -> float:
 
 
 def _check_repeatedly(check: Callable[[], Json], pause: float, output: Output) -> None:
-    """Check repeatedly until SIGTERM, then exit with code 0, as a sidecar does.
+    """Run `check` every `pause` seconds until SIGTERM, then exit with code 0, as a sidecar does.
 
-    A check in progress completes first, because it may be writing. A read error goes to stderr, and the next check
-    tries again.
+    After SIGTERM a check in progress is completed first, because it can be writing to brokers. A read error is
+    printed to stderr, and the next check tries again.
     """
     last_state = ""
     signals: list[int] = []
@@ -112,7 +112,7 @@ def _check_repeatedly(check: Callable[[], Json], pause: float, output: Output) -
 
 
 def story(answer: Json, layout: TableLayout) -> RenderableType:
-    """Render the sentence, and the result for each broker."""
+    """Render the job's result as one sentence, then the result for each broker."""
     state = Text(f"{answer['state'].replace('_', ' ')}: ", style="green" if answer["state"] in GOOD else "red")
     parts: list[RenderableType] = [state.append(answer["sentence"], style="default")]
     if answer.get("brokers"):

@@ -64,6 +64,6 @@ EXAMPLES: Final = with_features(_OWN, "examples", "EXAMPLES")
 
 
 def examples_of(command: str) -> tuple[str, ...]:
-    """Return the example command lines of a command and of its subcommands; most have none."""
+    """Return the example command lines of a command and of its subcommands; () for most commands."""
     examples = (lines for name, lines in EXAMPLES.items() if f"{name} ".startswith(f"{command} "))
     return tuple(f"bundlekeel {line}" for lines in examples for line in lines)

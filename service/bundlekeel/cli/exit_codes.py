@@ -1,4 +1,4 @@
-"""Exit codes, and errors as one line that contains the fix."""
+"""Exit codes of the command line, and errors as messages of one line that contain the fix."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
 
 
 class CliError(Exception):
-    """Ends a command with a cleaned message for stderr, and an exit code."""
+    """Error that ends a command with this exit code, and a message for stderr without control characters."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(clean_lines(message))
@@ -59,8 +59,10 @@ class CliError(Exception):
 
 
 def as_cli_error(error: BundlekeelError) -> CliError:
-    """Return the error with its exit code. A conflict lists its differences; each problem of the settings has its own
-    line."""
+    """Return an error as a CliError with its exit code.
+
+    A conflict lists its differences, and each problem of the settings has its own line.
+    """
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     problems = "\nerror: ".join(map(str, getattr(error, "problems", (error,))))
     if isinstance(error, ConfigError) and error.allowed not in problems:
@@ -72,7 +74,7 @@ def as_cli_error(error: BundlekeelError) -> CliError:
 def by_option(text: str, field: str, option: str) -> str:
     """Replace a field in a message by the option that sets it: `limit = 0: …` becomes `--limit 0: …`.
 
-    An option that contains a key, such as `--set KEY`, retains the mark between key and value.
+    After an option with a key, such as `--set KEY`, the mark ` = ` between key and value stays.
     """
     mark = " = " if " " in option else " "
     return re.sub(
@@ -112,16 +114,17 @@ def output_written() -> Generator[None, None, None]:
             typer.echo(nl=False)
     except OSError:
         try:
-            typer.echo()  # another line shows whether standard output failed
+            typer.echo()  # fails, too, if the error came from standard output
         except OSError as error:
             typer.echo(f"error: standard output cannot be written: {error.strerror}", err=True)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it, too
+            # The interpreter flushes standard output at exit, which would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(UNREACHABLE) from None
         raise
 
 
 class WrongUsage(TyperException, typer.Exit):
-    """An unknown or invalid option, argument or command that was already reported; typer would print it in a frame."""
+    """Usage error that was already printed. This class stops typer from printing it again, in a frame."""
 
     def __init__(self, message: str) -> None:
         typer.Exit.__init__(self, USAGE)
@@ -147,7 +150,7 @@ def report_usage_error(error: TyperException) -> TyperException:
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn expected errors of a command without a sidecar into a message and an exit code."""
+    """Wrap a command that needs no sidecar, so that expected errors become a message and an exit code."""
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> Any:

@@ -95,10 +95,11 @@ def sort_rotated(files: Sequence[Path]) -> list[Path]:
 
 
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Json:
-    """Return {files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; an empty `why` means
-    unbroken.
+    """Check the hash chain of journal files; return the fields of the command's JSON output.
 
-    `part`: accept a chain without its beginning.
+    The result is {files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}. `why` is empty if
+    the chain is unbroken. `head`: hash that must be in the chain; "": any. `part`: accept a chain without its
+    beginning.
     """
     verifier = ChainVerifier(head)
     for path in files:
@@ -128,7 +129,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Jso
 
 
 def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -> Iterator[bytes]:
-    """Yield the lines, and show the progress every 1,000 lines."""
+    """Yield the lines, and update the progress line after every 1,000 lines."""
     for number, line in enumerate(lines):
         if number % 1000 == 0:
             progress.tell(f"{path}: {number:,} lines read")
@@ -136,7 +137,7 @@ def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -
 
 
 def _configured_files(config: Path | None) -> tuple[list[Path], bool]:
-    """Return the existing files, oldest first, and whether there are so many that older ones have been deleted."""
+    """Return the existing journal files, oldest first, and whether they are so many that older ones were deleted."""
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and `journal` itself needs none
 
     loaded = load_settings(config)

@@ -1,4 +1,4 @@
-"""Commands that work without a running sidecar, through `wiring`."""
+"""Commands that work without a running sidecar: they connect to brokers and stores themselves, through `wiring`."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         _warn_of_absent_topic(decoded(list[Place], places))
 
 
-# A hash range without `0x`.
+# Hash range of a bundle, typed without `0x`.
 _BOUNDS: Final = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})", re.IGNORECASE)
 
 
 def _warn_of_absent_topic(rows: Sequence[Place]) -> None:
-    """Print a warning if `where` was called for one topic that does not exist: a misspelled topic has a bundle, too."""
+    """Print a warning if `rows` are about one topic that does not exist: Pulsar has a bundle for any topic name."""
     if not rows or any(row.topic_exists is not False for row in rows):
         return
     namespace, _, local = str(rows[0].topic).partition("://")[2].rpartition("/")
@@ -132,7 +132,7 @@ def _warn_of_absent_topic(rows: Sequence[Place]) -> None:
 
 
 def _assignment_query(name: str) -> dict[str, str]:
-    """Return the name with its kind: bundle, namespace or topic."""
+    """Return the query parameter for a name: {bundle: name}, {namespace: name} or {topic: name}."""
     if name.rpartition("/")[2].startswith("0x") and "://" not in name:
         return {"bundle": name}
     return {"namespace" if names_namespace(name) else "topic": name}
@@ -232,7 +232,10 @@ def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 
 
 def _namespaces(names: list[str]) -> tuple[str, ...]:
-    """Return the names, each once. The brokers accept neither a pattern nor a tenant as a namespace."""
+    """Return the names without duplicates.
+
+    Raises CliError for a tenant or a pattern, because brokers accept neither in this setting.
+    """
     for name in names:
         if not (names_namespace(name) and is_namespace(name)):
             raise CliError(f"--namespace {name!r}: expected tenant/namespace", USAGE)
@@ -249,8 +252,10 @@ def _change(
     dry_run: bool,
     output: Output,
 ) -> None:
-    """Show the changes, ask, make them, show the result. Exit code 1 if a broker does not have the expected
-    settings."""
+    """Show the changes of a dry run, ask for confirmation, make the changes, and show the result.
+
+    Exits with code 1 if a broker does not have the expected settings afterwards.
+    """
     if not dry_run and not reason.strip():
         raise CliError("a reason is needed: --reason TEXT; only --dry-run works without", USAGE)
 
@@ -278,6 +283,6 @@ def _confirmed(question: str) -> bool:
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
-        # The input ended without an answer.
+        # The input ended without an answer: end the line of the question.
         typer.echo(err=True)
         return False

@@ -1,5 +1,7 @@
-"""`transfer`, `unload`, `split`: manual changes of a bundle, or with `unload` of a namespace. Dry runs unless
-`--yes`."""
+"""Commands `transfer`, `unload` and `split`: manual changes of a bundle, and with `unload` of a whole namespace.
+
+They are dry runs unless `--yes`.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,7 @@ def _do(
     within: str | None,
     is_namespace: bool = False,
 ) -> None:
-    """Send the request, wait for its task if requested, and print both as one response."""
+    """Send the request, with `wait` wait for the end of its task, and print response and task as one output."""
     limit = longest_wait(within, wait=wait, yes=body["execute"])
     check_name(name)
     if not is_namespace:

@@ -1,4 +1,4 @@
-"""Tables and text of drains, manual moves and reviews."""
+"""Output of the commands for drains, manual moves and reviews, as tables and text."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from bundlekeel.requests.operator_responses import (
 )
 from bundlekeel.views.picture import Resumed, State
 
-# Obstacles that the state contains: it is newer than the last cycle.
+# Obstacles that follow from the sidecar's state. Ignore them in the last cycle, because the state is newer.
 _OF_STATE = {Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED}
 
 
 def execution_step(command: str, state: State) -> str:
-    """Return the command that executes the change, or the steps that are needed before it can run."""
+    """Return `command`, or what an operator must do first if nothing is executed in this state."""
     first = []
     if state.mode_ceiling != "act":
         first.append(
@@ -60,9 +60,9 @@ def manual_move(
 ) -> RenderableType:
     """Render the bundle, the move or its children, the result of each other broker, and the next step.
 
-    `to`: the requested destination, "" for any.
+    `to`: the requested destination; "": any broker. `ended`: the task after its end; None: not waited for.
     """
-    # Each refusal has its own line with its code.
+    # Without the refusals in the sentence: each has its own line below, with its code.
     parts: list[RenderableType] = [Text(answer.sentence.partition("; refused: ")[0], style="bold")]
     if answer.move:
         parts.append(Text(answer.move.sentence))
@@ -83,7 +83,7 @@ def manual_move(
             shares = map(units.share, (child.topics_ratio, child.msg_rate_ratio, child.throughput_ratio))
             children.add_row(name_for(child.bundle, layout), *shares)
         parts.append(children)
-    # Only the table contains the refusal of the destination.
+    # The response lists the refusal of the requested destination only with the other brokers.
     at_target = {row.code for row in answer.candidates if row.broker == to and row.code}
     codes = {item.code for item in answer.refusals}
     parts.append(_next(answer, ended, state, codes | at_target if codes else codes))
@@ -110,7 +110,7 @@ def _refusal(item: RefusalView) -> Text:
 def _next(
     answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], codes: set[str]
 ) -> Text:
-    """Return the next step. `codes`: refusals that apply to the whole request."""
+    """Return the line with the next step of the operator. `codes`: codes of the refusals of the whole request."""
     if ended:
         style = "green" if ended.state == "done" else "red"
         return Text(f"task {ended.task}: {ended.state}, {ended.detail}", style=style)
@@ -125,7 +125,7 @@ def _next(
 
 
 def _remedy(kind: str, codes: set[str]) -> str:
-    """Return the remedy of the refusals; if one does not cover all codes, one per code."""
+    """Return the remedy for all refusals, or one remedy per code if they differ."""
     common = way_out(kind, codes, OVERRIDE_OPTION)
     if common or len(codes) == 1:
         return common
@@ -138,7 +138,10 @@ def _remedy(kind: str, codes: set[str]) -> str:
 
 
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:
-    """Render what a drain or warm moves and what stays for now. `ended`: its result, "" if not waited for."""
+    """Render the moves of a drain or warm-up, and the bundles that stay for now.
+
+    `ended`: result as text after waiting for the end; "": not waited for.
+    """
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.detail:
         parts.append(Text(answer.detail, style="yellow"))
@@ -181,7 +184,7 @@ def _remaining(seconds: float) -> Text:
 
 
 def progress(row: DrainView, obstacle: str = "") -> str:
-    """Return a drain as one line. `obstacle`: code of the obstacle that stops it."""
+    """Return the progress of a drain as one line. `obstacle`: code of what blocks it; "": nothing."""
     state = f"held ({obstacle})" if obstacle and row.left else row.state
     status = "not planned yet" if row.left is None else f"{state}, {row.left} left"
     start = f"started {units.moment(row.since_ms)} by {row.by}: {row.reason}"
@@ -196,12 +199,12 @@ def progress(row: DrainView, obstacle: str = "") -> str:
 
 
 def nothing_moves(obstacle: str, explanation: str) -> str:
-    """Return why requests about brokers are not executed. `obstacle`: its code."""
+    """Return why no request about brokers is executed. `obstacle`: code of what blocks them."""
     return f"nothing is moved now: {explanation} ({obstacle})"
 
 
 def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
-    """Render one line per request, by kind."""
+    """Render one line per active request, grouped by kind."""
     lines = [Text(progress(row, answer.held)) for row in answer.drains]
     if answer.held and (answer.drains or answer.warms):
         lines.insert(0, Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))

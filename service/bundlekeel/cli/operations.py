@@ -1,4 +1,4 @@
-"""Requests of operators: pauses, the mode, drains, cordons, warms, pins, exclusions, reviews, stopped tasks.
+"""Commands for operators' requests: pauses, mode, drains, cordons, warm-ups, pins, exclusions, reviews, stopped tasks.
 
 Commands that move bundles are dry runs unless `--yes`.
 """
@@ -52,9 +52,10 @@ ScopeOption = Annotated[
     str | None, typer.Option("--scope", metavar="SCOPE", help="Scope: tenant:NAME, namespace:TENANT/NAME or broker:ID.")
 ]
 _POLL_SECONDS = 1.0
-# The obstacle of the last cycle may have ended since: wait for two cycles.
+# With `--wait`, give up after this many seconds with an obstacle. These are two cycles, because the obstacle of the
+# last cycle can have ended since.
 _HELD_SECONDS = 20.0
-# A read of the shared state that started before a request was written lacks it until the next read.
+# With `--wait`, a request can be missing for this many seconds: a sidecar shows it after its next read of the store.
 _UNSEEN_SECONDS = 15.0
 
 
@@ -87,7 +88,7 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
         session.tell(answer, typed(ResumedScopeView, operation_tables.resumed))
         return
     paused = session.state().paused
-    # Sent in any case: another sidecar may have set a pause that this one has not read yet.
+    # Send the request even if this sidecar shows no pause: it can have been set by another one and not be read yet.
     answer = session.client.send("POST", "resume", body)
     if paused is not None:
         session.tell(answer, typed(Resumed, operation_tables.resumed))
@@ -99,7 +100,10 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
 
 
 def _with_reason(context: typer.Context, mode: str | None) -> str | None:
-    """Check that a change has a reason, and that only a change has one. Options are read before arguments."""
+    """Return the mode; raise an error if MODE has no --reason, or --reason has no MODE.
+
+    Checked at the argument, because options are read before arguments.
+    """
     if mode is None and context.params.get("reason") is not None:
         context.fail("Missing argument 'MODE'.")
     if mode is not None and context.params.get("reason") is None:
@@ -134,7 +138,7 @@ def mode(
 
 
 def _warn_of_takeover(session: Session) -> None:
-    """Print a warning if nothing sheds load now because of a takeover."""
+    """Print a warning if neither the brokers nor Bundlekeel shed load now, because a takeover is active."""
     takeover = session.state().takeover
     if takeover is not None and takeover.active:
         fix = "`bundlekeel handback` returns the shedding to the brokers"
@@ -181,10 +185,11 @@ def _drained(row: Json, obstacle: str) -> tuple[str, bool]:
 def _wait_for(
     session: Session, kind: str, broker: str, limit: float, describe: Callable[[Json, str], tuple[str, bool]]
 ) -> Json | None:
-    """Return the row of a drain or warm at its end, None if the row is gone.
+    """Wait for the end of a drain or warm-up and return its row; None if the list of requests does not contain it.
 
-    `kind`: the row's table in the operations. `describe`: returns the progress, and whether it is the end, from the row
-    and the code of the obstacle that stops all moves.
+    `kind`: list in the response that contains the row: drains or warms. `limit`: seconds to wait. `describe`: returns
+    the progress as text and whether the work has ended, from the row and the code of the obstacle to all moves.
+    Raises CliError if the time is over, or if an obstacle blocks all moves.
     """
     start = last_row = last_unblocked = time.monotonic()
     now = f"{broker}: not planned yet"
@@ -228,7 +233,7 @@ def warm(
     ended = ""
     if wait:
         _wait_for(session, "warms", broker, limit, lambda *_: (_broker_load(session.client, broker), False))
-        # A warm ends automatically if a plan would move nothing more; an operator may end it earlier.
+        # A warm-up ends automatically if a plan would move nothing more. If it would, an operator has ended it.
         response["progress"], remaining = _relocate(session, "warm", broker, reason, by, False)
         ended = f"{_broker_load(session.client, broker)}; {remaining.sentence}"
         if remaining.moves:
@@ -237,7 +242,7 @@ def warm(
 
 
 def _broker_load(client: Client, broker: str) -> str:
-    """Return the bundles and score of a broker as one line."""
+    """Return the number of bundles and the load score of a broker as one line."""
     rows = decoded(list[BrokerView], client.get("brokers"))
     row = next((row for row in rows if row.broker == broker), None)
     if row is None or row.bundles is None:
@@ -348,7 +353,7 @@ def _tell(
     extra: Mapping[str, str] | None = None,
     **more: Any,
 ) -> None:
-    """Send a request and print the response. `extra`: additional fields of the table."""
+    """Send a request and print the response. `more`: fields of the request. `extra`: fields to add to the table."""
     body = {"reason": reason, "by": by or login()}
     fields = {name: value for name, value in more.items() if value is not None}
     result = session.client.send(method, path, body | fields)

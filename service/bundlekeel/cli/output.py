@@ -29,7 +29,7 @@ from rich.text import Text
 
 from bundlekeel.cli.exit_codes import UNREACHABLE, CliError
 
-# Wide enough that nothing is wrapped or cut in a pipe or file.
+# Columns of output to a pipe or file: wide enough that no text is wrapped or cut.
 PIPE_WIDTH = 400
 
 T = TypeVar("T")
@@ -53,23 +53,26 @@ OutputOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Space for a table. If a row does not fit on one line, its cells are stacked, not cut."""
+    """Form of a table: with all columns or not, and the available width.
+
+    If a row does not fit on one line, some of its cells are printed below others (stacked) instead of being cut.
+    """
 
     wide: bool = False
     width: int = PIPE_WIDTH
 
     @property
     def stacked(self) -> bool:
-        """Whether the cells of a row are stacked."""
+        """Whether some cells of a row are printed below others."""
         return self.width < (200 if self.wide else 140)
 
     @property
     def narrow(self) -> bool:
-        """Whether there is no room for the columns of `-o wide` even if cells are stacked (80 columns)."""
+        """Whether the width is too small for the columns of `-o wide` even if cells are stacked, as in 80 columns."""
         return self.width < 100
 
     def fitting(self, draw: Callable[[TableLayout], Table]) -> Table:
-        """Return the first form of a table whose rows fit without breaking a cell: on one line, stacked, narrow."""
+        """Return the table in the first form that fits without breaking a cell: on one line, stacked, or narrow."""
         for width in (PIPE_WIDTH, 139, 99):
             drawing = draw(replace(self, width=width))
             if Console(width=10_000).measure(drawing).maximum <= self.width:
@@ -81,12 +84,15 @@ Render = Callable[[Any, TableLayout], RenderableType]
 
 
 def typed(kind: type[T], render: Callable[[T, TableLayout], RenderableType]) -> Render:
-    """Return a renderer that decodes a response as its documented type. JSON and YAML print the original response."""
+    """Return a renderer that decodes a response as `kind` before `render` draws it.
+
+    Only tables use renderers: JSON and YAML output contains the response unchanged.
+    """
     return lambda value, layout: render(decoded(kind, value), layout)
 
 
 def decoded(kind: type[T], value: Any) -> T:
-    """Decode a response as its type. Raises CliError if it does not fit, which means that the releases differ."""
+    """Decode a response as `kind`. Raises CliError if it does not fit: then sidecar and CLI have different releases."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -104,8 +110,10 @@ def console() -> Console:
 
 
 def dump(value: Any, output: Output, *, line: bool = False) -> None:
-    """Print JSON or YAML. `line`: for repeated output, each JSON value on one line and each YAML value as a
-    document."""
+    """Print a value as JSON or YAML.
+
+    `line`: the output is one of many, so print JSON on one line, and YAML as a document of its stream.
+    """
     if output is Output.JSON:
         typer.echo(json.dumps(value, indent=None if line else 2, ensure_ascii=False))
     else:
@@ -115,7 +123,7 @@ def dump(value: Any, output: Output, *, line: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Whether to repeat the output. `seconds`: pause between outputs; `rounds`: number of outputs, 0: no limit."""
+    """Repetition of the output: whether it is on, seconds between two outputs, and their number (0: no limit)."""
 
     on: bool = False
     seconds: float = 2.0
@@ -123,7 +131,7 @@ class Watch:
 
 
 def show(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch) -> Any:
-    """Print the result of `fetch`, with `watch` until interrupted. Returns the last result."""
+    """Print the result of `fetch` and return it; if `watch` is on, repeat both until interrupted or done."""
     if not watch.on:
         value = fetch()
         tell(value, render, output)
@@ -135,7 +143,7 @@ def show(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch)
 
 
 def tell(answer: Any, render: Render, output: Output) -> None:
-    """Print an answer that is there already."""
+    """Print one response that was already received."""
     _print(answer, render, output, console(), line=False)
 
 
@@ -156,7 +164,7 @@ def _repeat(fetch: Callable[[], Any], render: Render, output: Output, watch: Wat
                 value = fetch()
                 drawn = render(value, TableLayout(output is Output.WIDE, screen.width)) if live else None
             except CliError as error:
-                # Continue: the sidecar may be restarting.
+                # Print the error and continue, because the sidecar can be restarting.
                 value, drawn = None, Text(f"error: {error}", style="red")
                 if not live:
                     typer.echo(f"error: {error}", err=True)
@@ -182,7 +190,7 @@ def _print(value: Any, render: Render, output: Output, screen: Console, *, line:
 
 @dataclass(frozen=True, slots=True)
 class _Trimmed:
-    """Removes the spaces that pad the last cell of a row."""
+    """Output without the spaces at the end of each line, with which tables pad their last cell."""
 
     drawn: RenderableType
 
@@ -200,14 +208,15 @@ def none_of(kind: str, remedy: str) -> Text:
     return Text(f"no {kind}: {remedy}")
 
 
-# Places where a word that is too long for its column may be broken.
+# Where to break a word that is too long for its column.
 _SEAM: Final = re.compile(r"[/_.,-]|(?<=[a-z])(?=[A-Z])")
 
 
 class _Table(Table):
     """A table that breaks long words at separators.
 
-    If a word without a separator does not fit, it prints row by row, each cell after its header.
+    If a piece between separators does not fit into its column, the table is printed as text instead: row by row, each
+    cell after its header.
     """
 
     def add_row(self, *cells: Any, **more: Any) -> None:
@@ -232,7 +241,7 @@ class _Table(Table):
 
 
 def _min_width(column: DrawnColumn) -> int:
-    """Return the minimum width of a column: its longest piece, or its longest line if it is not wrapped."""
+    """Return the minimum width of a column: its longest unbreakable piece, or its longest line if it never wraps."""
     lines = [str(column.header), *(line for cell in column.cells for line in cell.text.plain.splitlines())]  # type: ignore[union-attr]
     pieces = lines if column.no_wrap else [part for line in lines for word in line.split() for part in _pieces(word)]
     return max(map(len, pieces), default=0)
@@ -261,7 +270,8 @@ class _Cell:
 
 
 def grid(*columns: str) -> Table:
-    """Return a table without headers, in which only the last column is wrapped. `columns`: styles of the others."""
+    """Return a table without headers in which only the last column is wrapped. `columns`: styles of the columns before
+    it."""
     listing = _Table.grid(padding=(0, 2))
     for style in columns:
         listing.add_column(style=style, no_wrap=True)
@@ -270,7 +280,10 @@ def grid(*columns: str) -> Table:
 
 
 def table(*columns: str, title: str = "", caption: str = "", lines: bool = False) -> Table:
-    """Return a plain table. `>` before a name: right-aligned, never wrapped. `lines`: blank lines between rows."""
+    """Return an empty table with these column names.
+
+    `>` before a name: the column is right-aligned and never wrapped. `lines`: print blank lines between rows.
+    """
     listing = _Table(
         box=None,
         padding=(0, 1, 1 if lines else 0, 1),
@@ -292,11 +305,10 @@ def table(*columns: str, title: str = "", caption: str = "", lines: bool = False
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A column of a table. `cell`: its text for a row.
+    """A value per row of a table. `cell`: returns its text for a row.
 
-    `under`: number of the column whose cell gets this text, too (-1: the column before); None: a column of its own.
-    `pattern`: how the text is added; nothing is added if the text is empty. `shown`: whether the form of the table has
-    this column.
+    `under`: index of the column to whose cell the text is appended (-1: the column before); None: it has its own
+    column. `pattern`: how the text is appended; an empty text adds nothing. `shown`: False to omit it.
     """
 
     header: str
@@ -325,7 +337,7 @@ def listing(rows: Iterable[R], columns: Iterable[Column[R]], **options: Any) -> 
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
-    """Progress on standard error.
+    """Shows progress on standard error.
 
     A terminal shows one line that is rewritten, with the elapsed time. A file or pipe gets one line per change, at most
     one every `pause` seconds.
@@ -349,7 +361,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._live.stop()
 
     def tell(self, text: str) -> None:
-        """Show the progress."""
+        """Show this text as the current progress."""
         now = time.monotonic()
         if self._live.is_started:
             seconds = now - self._start

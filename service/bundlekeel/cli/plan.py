@@ -40,7 +40,7 @@ from bundlekeel.requests.operator_responses import Submitted
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.views.picture import State
 
-# A proposed task waits for the approval of another operator.
+# States in which `--wait` stops. `proposed`: the task waits for the approval of another operator.
 _ENDED = ("done", "failed", "stopped", "proposed")
 _BAR = 20
 _EXAMPLES = 3
@@ -162,10 +162,10 @@ def execute(
 
 
 def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
-    """Return --within in seconds.
+    """Return the value of --within in seconds; by default ten minutes.
 
-    Raises CliError if nothing is waited for: without --wait, and in a dry run (no `yes`), because a script would
-    interpret exit code 0 as the end of the work.
+    Raises CliError for --within without --wait, and for --wait in a dry run (no `yes`): a script would interpret exit
+    code 0 as the end of the work.
     """
     if within is not None and not wait:
         raise CliError(f"--within {within!r} has no effect without --wait: add --wait, or omit --within", USAGE)
@@ -175,9 +175,9 @@ def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
 
 
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
-    """Return the task when it has ended. Raises CliError if it has not at `deadline` (monotonic seconds).
+    """Wait until a task has ended and return it. Raises CliError if it runs at `deadline` (monotonic seconds).
 
-    `moves`: number of its moves.
+    `name`: id of the task. `moves`: number of its moves, for the progress.
     """
     task, start = TaskView(task=name, state="waiting"), time.monotonic()
     with ProgressLine() as line, left_running(lambda: _describe_running(task)):
@@ -251,7 +251,7 @@ def _loads(answer: PlanView, layout: TableLayout) -> Table:
     title = f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})"
     wide = layout.wide
     paired = layout.narrow or (wide and layout.stacked)
-    # Values before and after are in one cell, or the second one has its own column.
+    # In a narrow table the values before and after the plan share a cell; else each has its own column.
     below, pattern = -1 if paired else None, "\n→ {}"
 
     def bundles_after(row: BrokerLoad) -> str:
@@ -322,7 +322,7 @@ def _reason(move: MoveView, layout: TableLayout) -> str:
 
 
 def _splits(answer: PlanView, layout: TableLayout) -> RenderableType:
-    """Render the bundles to split, then those above a split limit that stay whole, each with its reason."""
+    """Render the bundles to split, then the bundles above a split limit that stay whole, each with its reason."""
     title = f"splits ({len(answer.splits)}, {len(answer.split_refusals)} refused)"
     rows = [(row.bundle, row.broker, row.rule, row.sentence.partition(": ")[2]) for row in answer.splits]
     rows += [

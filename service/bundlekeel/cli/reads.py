@@ -83,7 +83,7 @@ def bundles(
     def fetch(client: Client) -> Any:
         rows = client.rows("bundles", broker=broker, namespace=namespace, limit=limit)
         if not rows and namespace is not None:
-            client.get("where", name=namespace)  # fails if the namespace does not exist
+            client.get("where", name=namespace)  # only to report a namespace that does not exist
         return rows
 
     rows = session.show(fetch, typed(list[BundleView], tables.bundles))

@@ -1,4 +1,4 @@
-"""`bundlekeel run`: the sidecar itself. It does not import the modules of tables and requests."""
+"""`bundlekeel run`: the sidecar itself. To save memory this module does not import the other commands."""
 
 from __future__ import annotations
 

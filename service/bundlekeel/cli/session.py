@@ -43,7 +43,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmat
 
 
 def set_option(subject: str) -> Any:
-    """Return the option `--set KEY=VALUE`; `pairs_of` parses its values."""
+    """Return the option `--set KEY=VALUE`, with `subject` in its help. `pairs_of` parses its values."""
     return typer.Option(
         "--set",
         metavar="KEY=VALUE",
@@ -55,8 +55,8 @@ def set_option(subject: str) -> Any:
 def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[str, str]:
     """Return the values of `--set` by name.
 
-    Names in `unchecked` are not validated here. Raises CliError if an item is not key=value, and ConfigError if a name
-    or value is wrong.
+    `unchecked`: names whose values are not validated here. Raises CliError if an item is not key=value, and
+    ConfigError if a name or value is wrong.
     """
     pairs = {}
     for text in sets:
@@ -73,7 +73,7 @@ def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[st
     return pairs
 
 
-# A variable per option would double the length of every help page.
+# Hide environment variables in the help, because they would double the length of every help page.
 _WHICH = "Select the sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
 
 
@@ -104,7 +104,7 @@ def _namespace(text: str | None) -> str | None:
 
 
 def broker_id(value: list[str] | str | None) -> list[str] | str | None:
-    """Return the values. Raises BadParameter if one cannot be a broker's id. Another check rejects empty values."""
+    """Return the values unchanged, also empty ones. Raises BadParameter if another value cannot be a broker id."""
     for name in [value] if isinstance(value, str) else value or ():
         if name and re.fullmatch(NEW_BROKER, name) is None:
             allowed = "a host name, or host:port: letters, digits and . _ : [ ] -"
@@ -130,7 +130,8 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="End, in the forms of --since. Default: now.")
 ]
-# Most records of one request; and records per table line, because a line can merge this many cycles.
+# Largest number of records in one request; and how many records to request per table line, because a line can merge
+# many cycles.
 _MOST_RECORDS, _FOLDED = 10_000, 50
 LimitOption = Annotated[
     int | None,
@@ -146,14 +147,14 @@ LimitOption = Annotated[
 
 @dataclass(slots=True)
 class Session:
-    """Connection and output of one command."""
+    """Connection to a sidecar, and output options, of one command."""
 
     client: Client
     output: Output = Output.TABLE
     watch: Watch = field(default_factory=Watch)
 
     def show(self, fetch: Callable[[Client], Any], render: Render) -> Any:
-        """Fetch and print, once or repeatedly with `--watch`. Returns the last response."""
+        """Print the result of `fetch` and return it; with `--watch` repeat both and return the last result."""
         return show(lambda: fetch(self.client), render, self.output, self.watch)
 
     def state(self) -> State:
@@ -167,7 +168,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedSidecar:
-    """Options of a command that connects to a sidecar only in some cases. `typed`: those on the command line."""
+    """Options of a command that connects to a sidecar only in some cases. `typed`: names on the command line."""
 
     config: Path | None
     output: Output
@@ -176,7 +177,10 @@ class NamedSidecar:
 
 
 def request_body(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
-    """Return requester, reason and `execute` (False: dry run). Raises CliError if `yes` is set without a reason."""
+    """Return the body of a request: requester, reason, and `execute` if `yes` (else a dry run).
+
+    Raises CliError if `yes` is set without a reason.
+    """
     if yes and not reason.strip():
         raise CliError("--yes needs a reason: --reason TEXT", USAGE)
     return {"by": by or login(), "execute": yes, **({"reason": reason} if reason.strip() else {})}
@@ -185,7 +189,7 @@ def request_body(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
 def period(since: str | None, until: str | None) -> dict[str, int | None]:
     """Return `since_ms` and `until_ms` of a query, in Unix ms; None: no limit.
 
-    Raises CliError if a text is not a time, or if the period ends before it begins.
+    Raises CliError if a string is not a time, or if the period ends before it begins.
     """
     now = dt.datetime.now().astimezone()
     times = "a local time such as 18:05 or 2026-11-22T18:05"
@@ -213,8 +217,10 @@ def lines_and_records(limit: int | None, span: Mapping[str, int | None], output:
 
 
 def moment_ms(text: str, now: dt.datetime, wrong: str) -> int:
-    """Parse a duration before now, a day or a time (local unless it has a zone), as Unix ms. Raises
-    CliError(`wrong`)."""
+    """Return a time as Unix ms, from a duration before now, a day, or a time (local unless it has a zone).
+
+    Raises CliError with the message `wrong` if the text is none of these.
+    """
     return int(_moment(text.strip(), now, wrong).timestamp() * 1000)
 
 
@@ -224,7 +230,7 @@ def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         return midnight - dt.timedelta(days=1 if lower == "yesterday" else 0)
     with suppress(ValueError, OverflowError):
-        if lower[-1:].isalpha():  # without a unit, 24 would be seconds
+        if lower[-1:].isalpha():  # a duration needs a unit here: without it, 24 would be seconds
             return now - dt.timedelta(seconds=parse_duration(lower))
     with suppress(ValueError, OverflowError):
         if ":" in text:  # a time of today
@@ -238,7 +244,10 @@ def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
 
 
 def _parse_printed(text: str, now: dt.datetime) -> dt.datetime:
-    """Parse a time as tables print it; without a year, the last such time. Raises ValueError if it is not one."""
+    """Parse a time in the form that tables print; without a year, return the last such time before `now`.
+
+    Raises ValueError if the text has another form.
+    """
     for year in ("", f"{now.year}-", f"{now.year - 1}-"):
         with suppress(ValueError):
             zone = dt.UTC if text.endswith("UTC") else None
@@ -249,7 +258,10 @@ def _parse_printed(text: str, now: dt.datetime) -> dt.datetime:
 
 
 def seconds_of(option: str, text: str, *, least: float | None = None) -> float:
-    """Return a duration in seconds: above 0, or at least `least`. Raises CliError with the allowed range."""
+    """Parse the duration of an option and return its seconds: above 0, or at least `least`.
+
+    Raises CliError with the allowed range if it is malformed or out of range.
+    """
     seconds = -math.inf
     with suppress(ValueError):
         seconds = parse_duration(text)
@@ -268,17 +280,17 @@ def login() -> str:
 
 
 def connected(command: Callable[..., Any]) -> Callable[..., None]:
-    """Add the options that select a sidecar and print (with `--watch`) to a command that takes `session`."""
+    """Wrap a command that takes `session`: add the options for selecting a sidecar and for output, with `--watch`."""
     return _wrap(command, watch=True)
 
 
 def may_connect(command: Callable[..., Any]) -> Callable[..., None]:
-    """Add the same options without `--watch` to a command that takes `sidecar` and connects only in some cases."""
+    """Wrap a command that takes `sidecar` and connects only in some cases: add the options without `--watch`."""
     return _wrap(command, watch=False, always=False)
 
 
 def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
-    """Add the same options without `--watch`, for commands that change something."""
+    """Wrap a command that takes `session` and changes something: add the options without `--watch`."""
     return _wrap(command, watch=False)
 
 
@@ -305,7 +317,7 @@ def _wrap(command: Callable[..., Any], *, watch: bool, always: bool = True) -> C
 
     @functools.wraps(command)
     def run(context: typer.Context, **arguments: Any) -> None:
-        # The subcommand of a group makes the request.
+        # Do nothing if a subcommand follows, because it makes its own request.
         if context.invoked_subcommand is not None:
             return
         shared = {name: arguments.pop(name) for name in options}

@@ -31,7 +31,7 @@ from bundlekeel.views.picture import (
     TotalsView,
 )
 
-# Below this score of the busiest broker, a ratio of loads has no meaning.
+# If the most loaded broker has a lower score than this, a ratio of loads has no meaning.
 _IDLE = 0.01
 _NAME_WIDTH = 38
 _ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
@@ -84,7 +84,7 @@ def _sum(*values: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Responses that `status` shows. `checks`: lines of the probe `readyz`."""
+    """Responses that the command `status` shows. `checks`: lines of the health probe `readyz`."""
 
     state: State
     ready: bool
@@ -131,7 +131,7 @@ def _summary(state: State, answer: Status) -> Table:
 
 
 def _requests(operations: OperationsView) -> str:
-    """Return the number of requests by kind, without a pause of everything, which has its own line."""
+    """Return the number of active requests by kind; without a pause of everything, which has its own line."""
     counts = {
         "drain": len(operations.drains),
         "cordon": len(operations.cordons),
@@ -150,7 +150,7 @@ def mode(state: State) -> Text:
         return text.append(", acting", style=_GOOD)
     code, detail = state.acting_obstacle, state.acting_detail
     if state.role != "leader" and state.leader and state.cycle:
-        # A follower never acts, so show whether the leader does.
+        # A follower never acts, so show whether the leader acts.
         code, detail = state.cycle.obstacle, ""
         if not code and state.mode == "act":
             return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
@@ -167,7 +167,7 @@ def _is_over(code: str, state: State) -> bool:
     start_ms = last.wall_ms if last is not None and last.active else 0
     return (
         (code == Code.PAUSED and state.paused is None)
-        # A follower's own mode is not the leader's.
+        # Only the leader's mode counts: a follower can have another one.
         or (code in (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY) and state.mode == "act" and state.role == "leader")
         or (
             code in (Code.BROKERS_SHED_THEMSELVES, Code.PUT_ASIDE)
@@ -279,7 +279,7 @@ def _brokers(rows: Sequence[BrokerView], layout: TableLayout) -> Table:
 
 
 def _report_age(row: BrokerView) -> str:
-    """Return the age of a broker's values, and `live` if they come from its counters."""
+    """Return the age of a broker's load values, and `live` if they come from its Prometheus counters."""
     return units.age(row.report_age_seconds) + (" live" if row.measured_seconds else "")
 
 
@@ -323,7 +323,7 @@ def _broker_state(row: BrokerView) -> Text:
 
 
 def _resources(resources: Mapping[str, ResourceView] | None) -> str:
-    """Return the usage of each limited resource in percent; `*` marks an overridden capacity."""
+    """Return a broker's usage of each resource with a limit, in percent; `*` marks a limit from the settings."""
     return "\n".join(
         f"{name} {item.percent:.0f} %{'*' if item.overridden else ''}"
         for name, item in (resources or {}).items()
@@ -332,7 +332,11 @@ def _resources(resources: Mapping[str, ResourceView] | None) -> str:
 
 
 def _cpu_costs(costs: CpuCostsView | None) -> list[str]:
-    """Return the base, the cost of a message and of a megabyte (95 % intervals), and the capacity."""
+    """Return lines with the estimated CPU costs of a broker.
+
+    These are its base load, the costs of a message and of a megabyte with 95 % intervals, and the rate of messages
+    that would use the whole CPU.
+    """
     if costs is None:
         return []
     message, size = (
@@ -386,7 +390,7 @@ def _bundles(rows: Sequence[BundleView], layout: TableLayout) -> Table:
 
 
 def _bundle_columns(layout: TableLayout) -> list[Column[BundleView]]:
-    """Return the columns of every form. With -o wide, stacked cells have several lines."""
+    """Return the columns of the table of bundles in this layout."""
     wide, stacked = layout.wide, layout.stacked
     sheet = wide and stacked
     below, above = 0 if stacked else None, -1 if sheet else None
@@ -440,7 +444,7 @@ def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
     it."""
     topics = any(row.topic for row in rows)
     if layout.stacked:
-        # Names must not be broken, so that they can be copied: the other columns are below them.
+        # Do not break names, so that they can be copied: print the other columns below them.
         blocks = []
         for row in rows:
             name = f"{row.topic}\n  {row.bundle}, hash {row.hash}" if row.topic else row.bundle

@@ -1,4 +1,4 @@
-"""Text and tables of reasons, history, checks, changes and assignments."""
+"""Output as text and tables: reasons, history, checks, takeovers, and assignments of unowned bundles."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from bundlekeel.requests.where_responses import AssignmentView, DroppedView
 from bundlekeel.views.picture import CycleVerdict, WhyView
 from bundlekeel.views.summary_fields import RefusalSummary, SummaryView
 
-# Two columns, also for continued lines.
+# Indent by two columns, also where a line is wrapped.
 _INDENT = (0, 0, 0, 2)
-# If the records begin this much later than requested, the summary says so.
+# If the records begin more than this later than requested, the summary contains a hint.
 _LATE_MS = 60_000
 _ONLY_THIS_SIDECAR = (
     "requests to this sidecar, and takeovers; run this on the other sidecars, too: "
     "`bundlekeel operations` lists the active requests of all"
 )
-# At most this many candidates are named; the others are counted.
+# At most this many brokers are named; the others are counted.
 _NAMED = 4
 _NOTHING = Text("no records: nothing of this kind was recorded at that time")
 R = TypeVar("R")
 
 
 def why(answer: WhyView, layout: TableLayout) -> RenderableType:
-    """Render one sentence, its codes, the history, and what would change the result."""
+    """Render why a bundle or broker is as it is: one sentence, its codes, the history, and what would change it."""
     name = Text(f"{answer.kind} {answer.name}", style="bold")
     if answer.broker and answer.kind != "broker":
         name.append(f" on {answer.broker}", style="not bold")
@@ -77,7 +77,7 @@ def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout, lines: int) -> R
 
 
 def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> RenderableType:
-    """Render one line per record: action, place and reason. `lines`: the newest ones, 0: all."""
+    """Render one line per record: action, place and reason. `lines`: show only this many newest ones; 0: all."""
     if not rows:
         return _NOTHING
     apart = layout.wide and not layout.stacked
@@ -105,15 +105,15 @@ def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> Render
 
 
 def _duration(seconds: float | Mapping[str, float] | None) -> str:
-    """Return the duration of a record's work; of a cycle the total of its parts."""
+    """Return the duration of a record's work as text; `seconds` of a cycle contains its parts and their total."""
     total = seconds.get("total") if isinstance(seconds, Mapping) else seconds
     return "" if total is None else units.age(total)
 
 
 def _collapsed(rows: Sequence[R], key_of: Callable[[R], Any]) -> list[tuple[R, int]]:
-    """Merge consecutive rows with the same key; None never merges.
+    """Merge consecutive rows with the same key; rows with the key None are never merged.
 
-    Returns the last row of each series, and the number of rows before it.
+    Returns the last row of each series, with the number of merged rows before it.
     """
     merged, before = list[tuple[R, int]](), 0
     for row, following in zip_longest(rows, rows[1:]):
@@ -127,7 +127,7 @@ def _collapsed(rows: Sequence[R], key_of: Callable[[R], Any]) -> list[tuple[R, i
 
 
 def _same_cycle(row: Json) -> Any:
-    """Return the values that must be equal to merge cycles; None for other records."""
+    """Return the key for merging records: cycles with equal keys are merged. None: not a cycle."""
     return (row.get("code"), row.get("planned"), row.get("obstacle")) if row.get("kind") == "cycle" else None
 
 
@@ -136,7 +136,7 @@ def _times(before: int) -> str:
 
 
 def _sentence(row: Json, *, below: bool) -> str:
-    # For a move that reached its destination, the other columns contain the same.
+    # Omit the sentence of a move that reached its destination: the other columns contain the same.
     text = "" if (row.get("kind"), row.get("outcome")) == ("move", "done") else str(row.get("sentence") or "")
     if row.get("kind") == "audit":
         text = text.replace(f" {row.get('what')} answered ", " answered ")
@@ -171,7 +171,7 @@ def _what(row: Json, layout: TableLayout) -> str:
 
 
 def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
-    """Render the sentence, then counts, the longest overloads, and the requests to this sidecar."""
+    """Render a period as one sentence, then counts, the longest overloads, and the requests to this sidecar."""
     grid = output.grid("bold")
     for title, *lines in _summary_rows(answer):
         for number, line in enumerate(lines):
@@ -180,7 +180,7 @@ def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
 
 
 def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
-    """Yield a title and its lines."""
+    """Yield each part of the summary as a list: its title, then its lines."""
     first, since = answer.known_since_ms, answer.since_ms
     yield ["time", f"{units.moment(since or first)} – {units.moment(answer.until_ms)}"]
     if first is None or first - since > _LATE_MS:
@@ -235,7 +235,7 @@ def checks(rows: Sequence[Check], _: TableLayout) -> RenderableType:
 
 
 def go_live(rows: Sequence[Check], layout: TableLayout) -> RenderableType:
-    """Render the checks, and whether the sidecars may act."""
+    """Render the checks, and whether mode `act` is safe now: `go` or `no go`."""
     errors = [row.name for row in rows if is_error(row)]
     if errors:
         return Group(checks(rows, layout), Text(f"no go: {', '.join(errors)}", style="bold red"))

@@ -1,4 +1,4 @@
-"""Rates and resource groups through the admin REST API, behind `quotas.ports.QuotaAdmin`."""
+"""Reads and writes rates and ResourceGroups through the brokers' admin REST API."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _NOT_FOUND: Final = 404
 
 
 class HttpQuotaAdmin:
-    """Implements `QuotaAdmin` and `QuotaCommands` over the connections of the admin client."""
+    """Implements `QuotaAdmin` and `QuotaCommands` with the connections of the admin client."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
 
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
-        """Return the throughput of topics at a broker."""
+        """Return the throughput of each topic or partition of these namespaces at a broker."""
         route = routes.TOPIC_STATS
         reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
         names = tuple(namespaces)
@@ -43,7 +43,7 @@ class HttpQuotaAdmin:
         return TopicRates(broker_id, *rates)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """Return the rates in a namespace's policies (GET, harmless)."""
+        """Return the rates in a namespace's policies. This request changes nothing at the brokers."""
         route = routes.NAMESPACE
         reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
         policies = await decoded_answer(
@@ -53,21 +53,24 @@ class HttpQuotaAdmin:
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """Return a topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
+        """Return the rate in a topic's own policy; None: it has none.
+
+        Needs a permit as a write does, because the request can assign the topic's bundle (`routes.TOPIC_RATE`).
+        """
         route = routes.TOPIC_RATE
         target = rate_path(route, place.topic, _PATHS[place.side])
         reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
         return await decoded_answer(f"{place.side} rate of {place.topic}", decode_rate, reply.answer, side=place.side)
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
-        """Set or remove a topic's own policy."""
+        """Set the rate in a topic's own policy; None: remove the policy."""
         route = routes.DELETE_TOPIC_RATE if rate is None else routes.SET_TOPIC_RATE
         content = b"" if rate is None else encode_rate(rate, place.side)
         target = rate_path(route, place.topic, _PATHS[place.side])
         await self._http.anywhere(AdminCall(route=route, target=target, content=content, permit=permit))
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
-        """Return a ResourceGroup (GET, harmless)."""
+        """Return a ResourceGroup; None: it does not exist. This request changes nothing at the brokers."""
         route = routes.RESOURCE_GROUP
         try:
             reply = await self._http.anywhere(AdminCall(route=route, target=route.path(name=name)))
@@ -78,13 +81,13 @@ class HttpQuotaAdmin:
         return await decoded_answer(f"resource group {name}", decode_resource_group, reply.answer)
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
-        """Create, change or remove a ResourceGroup."""
+        """Create or change a ResourceGroup; None: remove it."""
         route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
         content = b"" if group is None else encode_resource_group(group)
         await self._http.anywhere(AdminCall(route=route, target=route.path(name=name), content=content, permit=permit))
 
     async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
-        """Attach a namespace to a ResourceGroup, or detach it."""
+        """Attach a namespace to a ResourceGroup; "": detach it."""
         route = routes.ATTACH if name else routes.DETACH
         target = namespace_path(route, namespace, **({"name": name} if name else {}))
         await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))

@@ -1,7 +1,8 @@
 """Calls to brokers for which a quota cycle waits only a limited time.
 
-A broker can take a minute and a half to respond about a topic's policy. Calls that have not started in time start in
-the next cycle. Started calls continue: the effect of a cancelled call would be unknown.
+A broker can take a minute and a half to return a topic's policy. When the time is over, no further call starts, and
+the caller starts the others in the next cycle. Started calls continue, because the effect of a cancelled call would
+be unknown.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from bundlekeel.pulsar.work import within
 Name = TypeVar("Name", bound=object)
 _log = structlog.get_logger(__name__)
 
-# Number of calls in parallel.
+# At most this many calls run in parallel.
 PARALLEL: Final = 16
-# This many calls run in any case, even if others hang: responsive brokers must not wait for the others.
+# Start this many calls in parallel even if all others hang, so that brokers that respond do not wait for the others.
 LEAST: Final = 2
 
 
 class BoundedCalls(Generic[Name]):
-    """Calls of one kind, each with a name. `under_way`: running calls for which their cycle did not wait."""
+    """Runs calls of one kind, each with a name. `under_way`: calls that still run after their time was over."""
 
     def __init__(self) -> None:
         self.under_way: dict[Name, asyncio.Task[None]] = {}
 
     async def run(self, jobs: Mapping[Name, Callable[[], Coroutine[Any, Any, None]]], seconds: float | None) -> int:
-        """Run jobs in order for at most `seconds` (None: until all have ended). Returns the number of started jobs.
+        """Start jobs in order, wait at most `seconds` (None: until all have ended), return the number of started jobs.
 
-        No job may have the name of a running call.
+        `jobs`: by name. A job must not have the name of a call that still runs.
         """
         free = max(LEAST, PARALLEL - len(self.under_way))
         tasks = await within(list(jobs.values()), limit=free, seconds=seconds)
@@ -45,9 +46,9 @@ class BoundedCalls(Generic[Name]):
 
     def _ended(self, name: Name, task: asyncio.Task[None]) -> None:
         self.under_way.pop(name, None)
-        # For example, the term is over. A caller that needs the response repeats the call.
+        # It fails, for example, if another sidecar leads now. A caller that needs the response repeats the call.
         if not task.cancelled() and task.exception() is not None:
-            _log.info("a call failed after its cycle had stopped waiting", error=str(task.exception()))
+            _log.info("late call to a broker failed, a later quota cycle repeats it", error=str(task.exception()))
 
     async def stop(self) -> None:
         """Cancel all running calls."""

@@ -1,4 +1,4 @@
-"""Order, sums and maxima of runs in columns of half a million rows, faster than NumPy's general functions."""
+"""Sorting, and sums and maxima of consecutive rows, faster than NumPy's functions for half a million rows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from bundlekeel.model.load import Floats, Ints
 
 _SHORT: Final = 1 << 16
-# Below this ratio of rows that are not the first of their run, most runs are single rows.
+# If runs have on average less than 1/8 row in addition to their first one, handling only these rows is faster.
 _FEW: Final = 8
 
 
 def in_order(numbers: Ints) -> Ints:
-    """Return the stable order that sorts integers from 0 to 2^32 - 1.
+    """Return the indexes that sort integers from 0 to 2^32 - 1; equal numbers stay in their order.
 
-    NumPy sorts short integers by their digits, much faster than long ones, so this sorts by each half.
+    It sorts by the lower and then by the upper 16 bits, because NumPy sorts 16-bit integers much faster.
     """
     order = np.argsort((numbers & (_SHORT - 1)).astype(np.uint16), kind="stable")
     if len(numbers) == 0 or int(numbers.max()) < _SHORT:
@@ -26,7 +26,10 @@ def in_order(numbers: Ints) -> Ints:
 
 
 def runs(rates: Floats, starts: Ints) -> tuple[Floats, Floats]:
-    """Return sum and maximum of each run of rows, shape (runs, columns). `starts`: first row of each, rising from 0."""
+    """Return the sums and the maxima of runs of consecutive rows, each with the shape (runs, columns).
+
+    `starts`: index of each run's first row, ascending from 0.
+    """
     if len(rates) - len(starts) > len(starts) // _FEW:
         return np.add.reduceat(rates, starts), np.maximum.reduceat(rates, starts)
     if len(starts) == len(rates):

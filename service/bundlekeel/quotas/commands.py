@@ -114,7 +114,7 @@ def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOpti
 
 
 def _change(session: Session, method: str, path: str, body: Json) -> None:
-    """Change a group and show it. Prints a warning with the reason if no rate changes at the brokers."""
+    """Send the change of a group and show the group. Prints a warning if this changes no rate at the brokers now."""
     session.tell(session.client.send(method, f"quotas/{path}", body), _changed)
     try:
         now = decoded(QuotasView, session.client.get("quotas"))
@@ -160,7 +160,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 
 def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
-    """Render the sentence, one line per group and limit, then the defects."""
+    """Render the state of all groups as one sentence, one line per group and limit, then the groups' problems."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.groups:
         parts.append(_groups(answer.groups, layout))
@@ -180,7 +180,7 @@ def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
 
 
 def _groups(rows: Sequence[GroupView], layout: TableLayout) -> RenderableType:
-    """Render one line per group and limit; values of the whole group have their own columns, or are below its name."""
+    """Render one line per group and limit. In a narrow table, values of the whole group are below its name."""
     below = 0 if layout.stacked else None
     lines = [
         _Line(row, kind, head, first=number == 0) for row in rows for number, (kind, head) in enumerate(_limited(row))
@@ -202,7 +202,7 @@ def _groups(rows: Sequence[GroupView], layout: TableLayout) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Line(Generic[R]):
-    """One kind of rate of a group or topic. `first`: whether it is the first line of that row."""
+    """A line of a table: one kind of rate of a group or topic. `first`: whether it is the first line of `row`."""
 
     row: R
     kind: str
@@ -210,7 +210,7 @@ class _Line(Generic[R]):
     first: bool
 
     def rate(self, rates: RatesView | None) -> str:
-        """Return the rate of this kind."""
+        """Return the rate of this line's kind as text."""
         return _form(self.kind)(_rate_of(rates, self.kind))
 
 
@@ -222,12 +222,12 @@ def _first(
 
 
 def _limited(row: GroupView) -> list[tuple[str, str]]:
-    """Return the kinds of rate that the group limits, each with its header."""
+    """Return the kinds of rate that the group limits, each with its name for the table."""
     return [(kind, head) for kind, head in zip(KINDS, _HEADS, strict=True) if _rate_of(row.limits, kind) is not None]
 
 
 def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
-    """Render the group, its brokers, and its topics by traffic."""
+    """Render a group, its usage by broker, and its topics, the busiest first."""
     parts: list[RenderableType] = [_groups([answer], layout), *(_defect(answer, item) for item in answer.defects)]
     parts += [Text(f"  written, or to be written: {item}") for item in answer.planned]
     kinds = _limited(answer)
@@ -244,7 +244,7 @@ def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
 
 
 def _topics(rows: Sequence[TopicView], kinds: Sequence[tuple[str, str]], layout: TableLayout) -> list[RenderableType]:
-    """Render one line per topic and kind of rate; name, brokers and codes are columns, or lines above the rates."""
+    """Render one line per topic and kind of rate. In a narrow table, name, brokers and codes are above the rates."""
     apart = not layout.stacked
     columns: list[Column[_Line[TopicView]]] = [
         _first("topic", lambda row: row.topic, shown=apart),
@@ -271,7 +271,7 @@ def _topics(rows: Sequence[TopicView], kinds: Sequence[tuple[str, str]], layout:
 
 
 def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:
-    """Render the usage that brokers report to each other, compared with the measured usage, and the sums."""
+    """Render per broker the usage that it reports to the other brokers, and the measured usage; then both sums."""
     drawn = table("broker", "kind", ">reported", ">measured", ">ago")
     for row in rows:
         name = f"{row.broker}{'' if row.registered else ' (gone)'}"
@@ -292,7 +292,7 @@ def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:
 
 
 def reasons(answer: QuotaWhyView, _: TableLayout) -> RenderableType:
-    """Render one sentence per line, then the codes."""
+    """Render the reasons for a rate, one sentence per line, then their codes."""
     parts: list[RenderableType] = [Text(f"{answer.kind} {answer.name}", style="bold")]
     if answer.kind == "topic":
         parts.append(Text(f"  in quota group {answer.group}"))

@@ -2,8 +2,8 @@
 
 Only the leader queries brokers and writes. It stores its report, so that every replica shows the same values.
 
-Brokers average rates over `statsUpdateFrequencyInSecs`. A cycle lasts at least two of these intervals, so that shares
-are only judged by rates that brokers measured while these shares were in effect.
+Brokers average rates over `statsUpdateFrequencyInSecs`. A cycle lasts at least two of these intervals: then the rates
+that a cycle reads were measured while the rates written by the previous cycle were in effect.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class QuotaAdapters:
 class QuotaParts:
     """Dependencies of `Quotas`.
 
-    `ceiling`: the mode of the settings file, which no request exceeds. `permit`: raises LeadershipLost if the term of
-    an epoch is over.
+    `ceiling`: the mode in the settings file, the highest that operators can set. `permit`: raises LeadershipLost if
+    this sidecar does not lead with that epoch any more.
     """
 
     settings: QuotaSettings
@@ -108,7 +108,7 @@ class _Outcome:
 
 
 class Quotas:
-    """Runs the quota cycles of one sidecar."""
+    """Runs the quota cycles of one sidecar, and contains the results of the last one."""
 
     def __init__(self, parts: QuotaParts) -> None:
         self._p = parts
@@ -121,12 +121,12 @@ class Quotas:
         self.usage = UsageSurvey(admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
         self.epoch: int | None = None
         self.report: Json | None = None
-        # The complete result of the leader's last cycle. `report` contains the busiest topics only.
+        # The complete result of the leader's last cycle, because `report` contains only the busiest topics.
         self.seen: QuotaCycleReport | None = None
         self._catalogue = Catalogue()
-        # The latest usage that each broker reported.
+        # The latest usage that each broker returned, and the state of the share computation.
         self._lines, self._memory = Lines(), ShareMemory()
-        # Brokers that reported their usage in this term.
+        # Brokers that have returned their usage since this sidecar became the leader.
         self._reporting: set[str] = set()
         self._problems: tuple[str, ...] = ()
         self._last_boot = parts.clock.boot()
@@ -138,8 +138,8 @@ class Quotas:
     async def run(self) -> None:
         """Run cycles until cancelled.
 
-        The next cycle tries again to read or store whatever failed. A changed group, or the end of a term, ends the
-        wait for the next cycle within a second.
+        After an error the next cycle tries again. A changed group, or a change of the leader, starts the next cycle
+        within a second.
         """
         try:
             await self._run()
@@ -152,7 +152,7 @@ class Quotas:
             try:
                 measured = await self.step()
             except (StoreError, LeadershipLost) as error:
-                _log.info("quotas interrupted", error=str(error))
+                _log.info("quota cycle stopped, the next one tries again", error=str(error))
                 self.epoch = None
             until = start + (self.cycle_seconds if measured else _IDLE_SECONDS)
             while True:
@@ -167,12 +167,12 @@ class Quotas:
 
     @property
     def cycle_seconds(self) -> float:
-        """Seconds per cycle: the setting, but at least two statistics intervals of the brokers."""
+        """Seconds per cycle: from the settings, but at least two statistics intervals of the brokers."""
         stats = setting(self._p.config.adoptable(), _STATS_KEY, _STATS_DEFAULT)
         return max(self._p.settings.cycle, 2 * stats)
 
     def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Return the namespaces whose rates a quota group limits; empty if groups are only displayed."""
+        """Return those of `namespaces` whose rates a quota group limits; empty if no limits are enforced."""
         p = self._p
         if p.settings.enforcer == "off" or self.handed_back or not namespaces:
             return frozenset()
@@ -182,14 +182,14 @@ class Quotas:
     # --- one cycle ---
 
     async def step(self) -> bool:
-        """Run one cycle of the leader; a follower only clears its state.
+        """Run one cycle if this sidecar leads, else clear the state of earlier cycles.
 
-        Returns False if there was nothing to measure. Raises StoreError or LeadershipLost if the cycle cannot continue.
+        Returns whether usage was measured. Raises StoreError or LeadershipLost if the cycle cannot continue.
         """
         p = self._p
         if not p.shared_state.leading:
             if self.report is not None:
-                # The next leader publishes these metrics.
+                # Delete the metrics of groups here, because the next leader publishes them.
                 self.report = None
                 publish(p.telemetry, [], 0.0)
             self.epoch, self.seen = None, None
@@ -203,7 +203,7 @@ class Quotas:
         busy = declared.groups or self.rates.owned or self.native.kept or self.report is not None
         if picture is None or not busy:
             return False
-        # Read settings and usage in parallel: a broker that hangs delays the cycle only once.
+        # Read settings and usage in parallel, so that a broker that hangs delays the cycle only once.
         settings = asyncio.create_task(p.config.refresh(picture.endpoints))
         try:
             membership, survey = await self._survey(declared, picture, snapshot)
@@ -253,17 +253,20 @@ class Quotas:
     async def _share(
         self, membership: Membership, survey: UsageAnswers, picture: RawClusterView
     ) -> tuple[UsageTable, TopicClaims, Shares]:
-        """Return usage, claims and shares. Works in a thread: 100,000 topics block the event loop for too long."""
+        """Return the usage table, the claims of topics and their shares.
+
+        Computes in a thread, because 100,000 topics would block the event loop for too long.
+        """
         table = await asyncio.to_thread(self._catalogue.table, survey.measured, membership)
         partitions = await self.usage.partitions(self._counted(table, picture))
         claims, shares = await asyncio.to_thread(self._shared, membership, table, picture, partitions)
         return table, claims, shares
 
     def _counted(self, table: UsageTable, picture: RawClusterView) -> Mapping[str, int]:
-        """Return the topics whose partitions must be counted.
+        """Return the topics whose number of partitions must be read, each with the number of reported partitions.
 
-        These are the measured topics. Until each broker has reported in this term, topics with a rate of ours count,
-        too.
+        These are the measured topics. Until each broker has returned its usage to this leader, all topics whose rate
+        Bundlekeel has set are included, too.
         """
         if self._reporting.issuperset(picture.endpoints):
             return table.seen
@@ -276,7 +279,7 @@ class Quotas:
         picture: RawClusterView,
         partitions: Mapping[str, int],
     ) -> tuple[TopicClaims, Shares]:
-        """Return claims and shares. A registered broker that does not respond counts with its latest usage."""
+        """Return claims and shares of topics. For a registered broker that does not respond, uses its latest usage."""
         p, names = self._p, [group.name for group in membership.groups]
         now = lines_of(table, partitions, self.rates.passing(table.keys))
         self._lines = latest(self._lines, now, picture.endpoints)
@@ -291,11 +294,11 @@ class Quotas:
     # --- enforcing ---
 
     def obstacle(self) -> Obstacle | None:
-        """Return why no quota is written now, or None."""
+        """Return what blocks writing rates now, or None."""
         return self._p.gate.check(GateQuestion(action=Action.QUOTAS, epoch=self.epoch))
 
     def _permit(self, epoch: int) -> None:
-        """Check right before each request that it is still allowed: a pause must stop the requests not yet sent.
+        """Check right before each request to a broker that it is still allowed, because a pause must stop all others.
 
         Raises Forbidden, LeadershipLost or StoreError if it is not.
         """
@@ -304,9 +307,9 @@ class Quotas:
 
     @property
     def handed_back(self) -> bool:
-        """Whether the last takeover has ended.
+        """Whether the last takeover has ended and no operator has requested the mode `act` since.
 
-        Rates are then restored, too, until an operator takes over again or requests the mode `act`.
+        If so, quota cycles restore the rates from before the quota groups, and set no rates.
         """
         record, desired = self._p.shared_state.takeover, self._p.shared_state.desired
         if record is None or record.active:
@@ -339,7 +342,10 @@ class Quotas:
         return outcome
 
     def _write_budget(self) -> WriteBudget:
-        """Return the budget with the number of writes that are left in this minute, at most a cycle's part of them."""
+        """Return the limits of this cycle's writes.
+
+        Their number is a cycle's part of `writes_per_minute`, or less if fewer are left in the current minute.
+        """
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
         while self._recent_writes and self._recent_writes[0][0] <= since:
             self._recent_writes.popleft()
@@ -408,7 +414,7 @@ class Quotas:
         telemetry.gauge("quota_rates_held", float(len(self.rates.owned)))
 
     def _record(self, outcome: _Outcome, problems: tuple[str, ...]) -> None:
-        """Add the writes, and problems that changed, to the journal."""
+        """Add the cycle's writes to the journal, and the list of problems if it has changed."""
         done, failed = outcome.written.done, outcome.written.failed
         base = {"kind": "quota", "wall_ms": self._p.clock.wall_ms()}
         if done or failed:

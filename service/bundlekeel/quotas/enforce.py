@@ -1,12 +1,13 @@
-"""Compute topic policies from shares: which to write, which to skip and why, which to restore. Pure.
+"""Computes the writes of topic policies from the topics' shares: which to write, skip and restore. Pure.
 
-Enforcer `policies`. A topic policy overrides those of the namespace and of the broker. So Bundlekeel never writes a
-looser rate than the one that would apply without it: the stricter one wins, for messages and for bytes. Each partition
-gets share / partitions, as an integer of at least 1 (Pulsar reads 0 as no limit).
+This is for the enforcer `policies`. A topic policy overrides the policies of the namespace and the broker. So
+Bundlekeel never writes a higher rate than the one that would apply without it: the lower one is used, separately for
+messages and bytes. Each partition gets share / partitions, as an integer of at least 1 (Pulsar reads 0 as no limit).
 
-Crash safe. Before the first write of a policy, `OwnedRate.original` stores the value that was there. Before each write,
-`OwnedRate.ours` stores the new value. The next leader finds the old or the new value there and continues. Any other
-value was written by another client: it becomes the original. Bundlekeel never loosens it and never restores over it.
+A leader can stop at any time. Before the first write of a policy, `OwnedRate.original` stores the value that it had.
+Before each write, `OwnedRate.ours` stores the new value. The next leader reads the old or the new value from the
+broker and continues. Any other value was written by another client and becomes the original: Bundlekeel never sets a
+higher rate, and never overwrites it with an earlier value.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ COLUMNS: Final = {PUBLISH: (0, 1), DISPATCH: (2, 3)}
 class Rate(NamedTuple):
     """Messages and bytes per `period` seconds for each partition; -1: no limit.
 
-    `relative`: a dispatch rate on top of the publish rate (`relativeToPublishRate`), which no fixed rate compares with.
+    `relative`: whether the limit is added to the publish rate (`relativeToPublishRate`), so that it cannot be compared
+    with fixed rates.
     """
 
     messages: int = -1
@@ -42,7 +44,7 @@ class Rate(NamedTuple):
 
     @property
     def free(self) -> bool:
-        """Whether both limits are absent (Pulsar drops such a policy)."""
+        """Whether there is neither a limit of messages nor of bytes (Pulsar drops such a policy)."""
         return self.messages <= 0 and self.size <= 0
 
     def per_second(self) -> Rate:
@@ -53,13 +55,13 @@ class Rate(NamedTuple):
 
 
 FREE: Final = Rate()
-# Maximum number of unconfirmed writes stored per place.
+# At most this many unconfirmed writes of a policy are stored.
 _REMEMBERED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyKey:
-    """One policy: a topic (the partitioned one) and `publish` or `dispatch`."""
+    """Names one policy: the topic (without a partition number), and the side `publish` or `dispatch`."""
 
     topic: str
     side: str
@@ -67,10 +69,10 @@ class PolicyKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """Rates read for one place.
+    """Rates that were read for one topic and side.
 
-    `topic`: its own policy; None: it has none. `around`: the limits from namespace and broker settings. `allowed`:
-    whether topic policies are enabled on its brokers.
+    `topic`: the topic's own policy; None: it has none. `around`: the limits from namespace policies and broker
+    settings. `allowed`: whether topic policies are enabled on the brokers.
     """
 
     topic: Rate | None = None
@@ -80,10 +82,11 @@ class InForce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRate:
-    """A policy that Bundlekeel writes for a group.
+    """A topic policy that Bundlekeel sets for a group.
 
-    `original`: the policy before Bundlekeel; None: there was none. `ours`: the rates written, or about to be written,
-    since one of them was last read there, oldest first. A write whose response was lost may still take effect later.
+    `original`: the policy before Bundlekeel; None: there was none. `ours`: the rates that Bundlekeel has written, or
+    is about to write, since it last read one of them from the broker, oldest first. Several are possible, because a
+    write whose response was lost can take effect later.
     """
 
     group: str
@@ -92,7 +95,7 @@ class OwnedRate:
 
 
 class RateChange(NamedTuple):
-    """One write. `rate` None: remove the policy. `before`: the current policy. `restores`: it restores the original."""
+    """One write of a policy. `rate`: None: remove it. `before`: current policy. `restores`: `rate` is the original."""
 
     place: PolicyKey
     before: Rate | None
@@ -102,13 +105,13 @@ class RateChange(NamedTuple):
 
 
 class SkippedPolicy(NamedTuple):
-    """A place that is not written, and the reason."""
+    """A policy that is not written, and the reason."""
 
     place: PolicyKey
     why: str
 
 
-# Reasons for a skipped place. UNCHANGED: its rate is already right.
+# Reasons for not writing a policy. UNCHANGED: its rate is already right.
 UNCHANGED = ""
 STRICTER, POLICIES_OFF, RELATIVE = Code.STRICTER_RATE_IN_FORCE, Code.TOPIC_POLICIES_OFF, Code.RELATIVE_DISPATCH_RATE
 BUDGET, NOT_READ, ABSENT = Code.BUDGET_OF_RATES, Code.RATE_NOT_READ, Code.TOPIC_ABSENT
@@ -119,9 +122,9 @@ NOT_REACHED = Code.RATE_NOT_REACHED
 class WriteBudget:
     """Limits for the writes of one cycle.
 
-    `up`, `down`: smallest relative change of a rate that is written. `short`: if the rates of a group add up to less
-    than their target by this part, any rise is written. `most`: maximum number of writes, restores included. `first`:
-    places that had to wait in the last cycle.
+    `up`, `down`: smallest relative increase and decrease of a rate that is written. `short`: if the sum of a group's
+    rates is below its target by this part, increases of any size are written. `most`: maximum number of writes,
+    including restores. `first`: policies whose write had to wait in the last cycle.
     """
 
     up: float = 0.10
@@ -135,8 +138,9 @@ class WriteBudget:
 class EnforcerPlan:
     """Writes of one cycle.
 
-    `changes`: in order of execution: places that waited, then decreases. `owned`: to be stored *before* the changes are
-    written. `left`: skipped places with their reasons. `forget`: places to drop from `owned` after their change.
+    `changes`: in the order of execution. `owned`: all policies that Bundlekeel sets; store them *before* writing the
+    changes. `left`: policies that are not written, with reasons. `forget`: policies to drop from `owned` after their
+    change was written.
     """
 
     changes: tuple[RateChange, ...] = ()
@@ -154,8 +158,8 @@ def plan_writes(
 ) -> EnforcerPlan:
     """Plan the writes that give topics their shares, and the restores of topics that left their group.
 
-    An owned place is not changed if its topic belongs to a group but has no share: the topic is moving to another
-    broker, or has no clients now. Places that were not read (not in `in_force`) are neither written nor restored.
+    An owned policy stays unchanged if its topic belongs to a group but has no share: the topic is moving to another
+    broker, or has no clients now. Policies that were not read (not in `in_force`) are neither written nor restored.
     """
     targets = dict(_target_rates(shares))
     short = _short(targets, in_force, owned, write_budget)
@@ -182,14 +186,14 @@ def plan_writes(
 
 
 def give_back(owned: Mapping[PolicyKey, OwnedRate], in_force: Mapping[PolicyKey, InForce], most: int) -> EnforcerPlan:
-    """Plan the restore of all originals, when a group is removed or the sidecar hands back."""
+    """Plan the restore of the original values of all owned policies, at most `most` of them."""
     owned_places = sorted((place for place in owned if place in in_force), key=_name)
     restored = [_restore(place, owned[place], in_force[place]) for place in owned_places]
     return _assemble([], [item for item in restored if item], [], owned, owned_places, WriteBudget(most=most))
 
 
 def stricter(rates: Iterable[Rate]) -> Rate:
-    """Return the smallest limits, in messages and in bytes. Relative rates are ignored."""
+    """Return the lowest limit of messages and the lowest limit of bytes. Relative rates are ignored."""
     absolute = [rate.per_second() for rate in rates if not rate.relative]
     messages = [rate.messages for rate in absolute if rate.messages > 0]
     sizes = [rate.size for rate in absolute if rate.size > 0]
@@ -197,7 +201,7 @@ def stricter(rates: Iterable[Rate]) -> Rate:
 
 
 def _limited(place: PolicyKey, membership: Membership) -> bool:
-    """Return whether the topic is in a group that limits this side."""
+    """Return whether the topic of a policy is in a group that limits the policy's side."""
     row = membership.group_of.get(parse_topic(place.topic).namespace)
     if row is None:
         return False
@@ -211,7 +215,7 @@ def _short(
     owned: Mapping[PolicyKey, OwnedRate],
     write_budget: WriteBudget,
 ) -> set[tuple[str, str]]:
-    """Return the groups and sides whose rates add up to too little: each is nearly right, but all are too low."""
+    """Return the groups and sides whose sum of rates is too low, although each rate is close to its target."""
     sums: dict[tuple[str, str], list[int]] = {}
     for place, (group, rate, parts) in targets.items():
         there, before = in_force.get(place), owned.get(place)
@@ -236,11 +240,12 @@ def _target_rates(shares: Shares) -> Iterable[tuple[PolicyKey, tuple[str, Rate, 
 
 
 def _whole(shares: Shares, kind: int, most: int) -> list[int]:
-    """Return the rate of each partition of each topic as integers; -1: no limit.
+    """Return, for each topic, the rate of one of its partitions as an integer; -1: no limit.
 
-    Rates are rounded down. The remainder of a group's sum is distributed in ones, first to the topics that lost most:
-    at a level of 13.9 messages/s a group would otherwise lose 7 % of its limit. A topic that is not limited is never
-    rounded down to its own throughput: the next cycle would count it as limited, the one after it not, without end.
+    `kind`: column of `KINDS`. `most`: highest rate. Rates are rounded down. The remainder of a group's sum is then
+    added in steps of 1, first to the topics that lost most: at rates of 13.9 messages/s a group would otherwise lose
+    7 % of its limit. The rate of a topic that needs no more than its share stays above its throughput: otherwise the
+    topic would count as limited in every second cycle.
     """
     share, parts = shares.share[:, kind], shares.partitions
     limited = np.isfinite(share)
@@ -263,7 +268,7 @@ def _whole(shares: Shares, kind: int, most: int) -> list[int]:
 def _decide(
     place: PolicyKey, group: str, rate: Rate, there: InForce, before: OwnedRate | None, write_budget: WriteBudget
 ) -> tuple[RateChange, OwnedRate | None] | SkippedPolicy:
-    """Return the write of one place and the record to store for it, or the reason to skip it."""
+    """Return the write of one policy and the record to store for it (None: drop it), or the reason to skip it."""
     if not there.allowed:
         return SkippedPolicy(place, POLICIES_OFF)
     original = _original(there, before)
@@ -284,7 +289,7 @@ def _decide(
 
 
 def _ours(there: InForce, before: OwnedRate | None, target: Rate) -> tuple[Rate, ...]:
-    """Return the rates that may be there from now on: the target, and all earlier writes without a confirmation."""
+    """Return the rates that the broker can have from now on: the target, and all earlier unconfirmed writes."""
     earlier = () if before is None else before.ours
     if there.topic is not None and earlier[-1:] == (there.topic,):
         earlier = earlier[-1:]
@@ -294,8 +299,8 @@ def _ours(there: InForce, before: OwnedRate | None, target: Rate) -> tuple[Rate,
 def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
     """Return the messages and bytes per second to which only Bundlekeel's policy limits a partition.
 
-    Infinite if there is no such limit, or if another rate is as strict: a topic at that rate cannot have a higher
-    demand.
+    Infinite if there is no such limit, or if another limit is as low: then the topic would get no more without
+    Bundlekeel, so it does not count as limited.
     """
     if before is None or there.topic is None or not _is_ours(there, before):
         return math.inf, math.inf
@@ -306,7 +311,7 @@ def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
 
 
 def _ruling(there: InForce, original: Rate | None) -> tuple[Rate, ...]:
-    """Return the rates that would apply without Bundlekeel. A topic policy hides those of the namespace and broker."""
+    """Return the rates that would apply without Bundlekeel: the original topic policy, else those around it."""
     return there.around if original is None or original.free else (original,)
 
 
@@ -315,12 +320,12 @@ def _is_ours(there: InForce, before: OwnedRate | None) -> bool:
 
 
 def _original(there: InForce, before: OwnedRate | None) -> Rate | None:
-    """Return the policy without Bundlekeel: the original, or the one that another client has written since."""
+    """Return the topic policy without Bundlekeel: the original, or what another client has written since."""
     return before.original if before is not None and _is_ours(there, before) else there.topic
 
 
 def _worth(now: Rate | None, target: Rate, write_budget: WriteBudget) -> bool:
-    """Return whether one of the two rates changes by enough. A limit that appears or disappears always does."""
+    """Return whether a limit changes by enough to be written. A new or removed limit is always written."""
     for old, new in zip((now or FREE)[:2], target[:2], strict=True):
         if (old > 0) != (new > 0):
             return True
@@ -330,7 +335,7 @@ def _worth(now: Rate | None, target: Rate, write_budget: WriteBudget) -> bool:
 
 
 def _restore(place: PolicyKey, before: OwnedRate, there: InForce) -> RateChange | None:
-    """Return the restore of the original; None if the original or another client's value is there already."""
+    """Return the write that restores the original; None if the broker has it already, or another client's value."""
     if not _is_ours(there, before) or there.topic == before.original:
         return None
     return RateChange(place, there.topic, before.original, before.group, restores=True)
@@ -344,7 +349,10 @@ def _assemble(
     leaving: Sequence[PolicyKey],
     write_budget: WriteBudget,
 ) -> EnforcerPlan:
-    """Order the writes and cut them to the budget: waiting places, decreases, restores, then the largest increases."""
+    """Return the plan with at most the budget's number of writes.
+
+    Their order is: writes that waited in the last cycle, decreases, restores, the largest increases.
+    """
     memory = {change.place: record for change, record in decided}
     every = [*(change for change, _ in decided), *restored]
     every.sort(key=lambda change: (change.place not in write_budget.first, *_urgency(change)))
@@ -376,7 +384,10 @@ def _urgency(change: RateChange) -> tuple[int, float, tuple[str, str]]:
 
 
 def _factor(before: Rate, after: Rate) -> float:
-    """Return the factor by which the rate with the strictest change changes. No limit counts as a very high rate."""
+    """Return after / before of one of the two limits: the largest decrease, or without a decrease the largest increase.
+
+    No limit counts as a very high rate.
+    """
     pairs = zip(before[:2], after[:2], strict=True)
     factors = [(new if new > 0 else MOST_BYTES) / (old if old > 0 else MOST_BYTES) for old, new in pairs]
     return min(factors) if min(factors) < 1 else max(factors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Those of `review approve` follow.
+# Examples of this feature, by the command of the sidecar whose examples come after them.
 EXAMPLES: Final = {
     "review approve": {
         "quota set": ('quota set acme --member t:acme --limit publish_bytes=10MB --reason "contract"',),

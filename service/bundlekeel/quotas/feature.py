@@ -1,4 +1,4 @@
-"""Quota groups as a feature of the sidecar."""
+"""Quota groups as an optional feature of the sidecar."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class QuotaFeature(Feature):
         return ROUTES
 
     def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> QuotaAdapters:
-        """Return the client for rates, and the reader of the usage that brokers publish."""
+        """Return the client that reads and writes rates, and the reader of the usage that brokers publish."""
         from bundlekeel.quotas.wiring import adapters_of
 
         return adapters_of(loaded, admin, clock)
@@ -52,13 +52,13 @@ class QuotaFeature(Feature):
         await check_documents(coordination)
 
     async def forbid_uninstall(self, coordination: Coordination) -> None:
-        """Raises Conflict while brokers have rates of quota groups."""
+        """Raise Conflict while brokers have rates of quota groups."""
         from bundlekeel.quotas.uninstall import forbid_uninstall
 
         await forbid_uninstall(coordination)
 
     async def preview_handback(self, out: Outside) -> list[str]:
-        """Return how many rates would be restored."""
+        """Return messages for the operator: how many rates and ResourceGroups a handback would restore."""
         from bundlekeel.quotas.restore import quotas_owned
 
         return await quotas_owned(out.coordination)

@@ -1,8 +1,8 @@
-"""Groups as declared (limits and members), their checks, and the namespaces that belong to them now.
+"""Declared quota groups (limits and members), their checks, and the namespaces that belong to them now.
 
-A member is written like an exclusion of the guard: `t:acme` (every namespace of the tenant, later ones included),
-`n:acme/orders`, and globs of either (`n:acme/tmp-*`). A namespace belongs to one group at most: PIP-82 has no hierarchy
-of limits, and two groups over one namespace would count its traffic twice.
+A member has the form of an exclusion: `t:acme` (all present and future namespaces of the tenant), `n:acme/orders`, or
+a pattern of either (`n:acme/tmp-*`). A namespace belongs to one group at most: PIP-82 has no hierarchy of limits, and
+two groups with the same namespace would count its traffic twice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bundlekeel.model.load import Floats
 from bundlekeel.model.names import is_system_bundle, tenant_of
 from bundlekeel.planning.guard.scope import NAMESPACE, TENANT, matches
 
-# Columns of every matrix of rates here: messages/s and bytes/s, in and out.
+# Columns of every matrix of rates in this package: messages/s and bytes/s, in (publish) and out (dispatch).
 KINDS: Final = ("publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes")
 PUBLISH_MESSAGES, PUBLISH_BYTES, DISPATCH_MESSAGES, DISPATCH_BYTES = range(4)
 Rates = tuple[float, float, float, float]
 
-# Maximum of Pulsar's PublishRate and DispatchRate: a Java int for messages, a long for bytes.
+# Highest values in Pulsar's PublishRate and DispatchRate: a Java int for messages, a long for bytes.
 MOST_MESSAGES: Final = 2**31 - 1
 MOST_BYTES: Final = 2**63 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -35,7 +35,7 @@ _MEMBERS: Final = "t:TENANT or n:TENANT/NAMESPACE, with * and ? where wanted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLimits:
-    """Limits of all members of a group together, per second; None: no limit."""
+    """Limits of a quota group for all of its members together, per second; None: no limit."""
 
     publish_messages: float | None = None
     publish_bytes: float | None = None
@@ -50,7 +50,7 @@ class QuotaLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaGroup:
-    """One declared group."""
+    """A quota group from the settings or an operator's request. `members`: see the module docstring."""
 
     name: str
     limits: QuotaLimits
@@ -59,9 +59,9 @@ class QuotaGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """The group of each namespace now. `problems`: one error for each unknown tenant or conflict.
+    """The quota group of each namespace now. `problems`: one error per unknown tenant, or namespace in two groups.
 
-    A namespace that two groups claim stays in the group declared first until an operator resolves the conflict.
+    A namespace in two groups counts for the group that is declared first, until an operator corrects it.
     """
 
     groups: tuple[QuotaGroup, ...] = ()
@@ -69,7 +69,7 @@ class Membership:
     problems: tuple[ConfigError, ...] = ()
 
     def limits(self) -> Floats:
-        """Return the limits, shape (groups, 4), columns `KINDS`; infinite: no limit."""
+        """Return the limits of all groups, shape (groups, 4), columns `KINDS`; infinite: no limit."""
         return np.array([group.limits.rates() for group in self.groups], dtype=np.float64).reshape(-1, len(KINDS))
 
 
@@ -97,9 +97,9 @@ def check_group(group: QuotaGroup) -> QuotaGroup:
 
 
 def check_groups(groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
-    """Return all groups after their checks, one by one and, as far as possible without a cluster, against each other.
+    """Return the groups after all checks that need no connection to a cluster.
 
-    Raises ConfigError if a value is invalid or two groups overlap.
+    Raises ConfigError if a value is invalid or two groups have a common member.
     """
     owners: dict[str, str] = {}
     for group in groups:
@@ -117,7 +117,7 @@ def check_groups(groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
 
 
 def check_least(group: QuotaGroup, least: Rates) -> QuotaGroup:
-    """Return the group. Raises ConfigError if a limit is below `least`, the rate that every topic may always use."""
+    """Return the group. Raises ConfigError if a limit is below `least`, the lowest share that any topic gets."""
     for kind, lowest in zip(KINDS, least, strict=True):
         value = getattr(group.limits, kind)
         if value is not None and value < lowest:
@@ -128,9 +128,9 @@ def check_least(group: QuotaGroup, least: Rates) -> QuotaGroup:
 
 
 def resolve(groups: Sequence[QuotaGroup], tenants: Collection[str], namespaces: Iterable[str]) -> Membership:
-    """Assign the namespaces of the cluster to the groups. Errors are returned in `problems`.
+    """Assign the namespaces of the cluster to the groups. Returns errors in `problems`.
 
-    Pulsar's own namespaces (system, heartbeats, SLA monitors) belong to a group only if a member names them.
+    Pulsar's own namespaces (system, heartbeats, SLA monitors) belong to a group only by their exact name.
     """
     names, tenant_names = _Names(namespaces), ", ".join(sorted(tenants))
     group_of: dict[str, int] = {}
@@ -150,7 +150,7 @@ def resolve(groups: Sequence[QuotaGroup], tenants: Collection[str], namespaces: 
 
 
 class _Names:
-    """Namespaces, indexed by tenant to find those of a member without a scan."""
+    """Namespaces of the cluster, indexed by tenant so that a lookup need not scan all of them."""
 
     def __init__(self, namespaces: Iterable[str]) -> None:
         self._all = sorted(set(namespaces))
@@ -160,7 +160,7 @@ class _Names:
             self._by_tenant.setdefault(tenant_of(name), []).append(name)
 
     def covered_by(self, kind: str, text: str) -> Sequence[str]:
-        """Return the namespaces that a member covers, sorted. Pulsar's own are covered only by their exact name."""
+        """Return the namespaces that a member covers, sorted; Pulsar's own namespaces only by their exact name."""
         if _GLOB.search(text) is None:
             if kind == NAMESPACE:
                 return (text,) if text in self._there else ()
@@ -180,7 +180,7 @@ def _check_limit(where: str, value: object, kind: str) -> None:
         raise _error("not a number", where, value, allowed)
     if value < 0:
         raise _error("negative", where, value, allowed)
-    # Pulsar reads a rate of 0 as "no limit", the opposite of what was meant.
+    # Refuse 0, because Pulsar reads a rate of 0 as "no limit".
     if not 1 <= value <= most:
         raise _error("out of range", where, value, allowed)
 
@@ -194,7 +194,7 @@ def _check_member(where: str, member: str) -> None:
 
 
 def _check_inside(groups: Sequence[QuotaGroup]) -> None:
-    """Raise ConfigError, for the later group, if a tenant or glob of one group covers a namespace named in another."""
+    """Raise ConfigError, for the later group, if a tenant or pattern of a group covers a namespace in another group."""
     owners = {
         member.partition(":")[2]: row for row, group in enumerate(groups) for member in group.members if _plain(member)
     }

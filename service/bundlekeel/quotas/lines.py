@@ -1,7 +1,7 @@
 """Throughput of topics at each broker, as columns: 100 brokers with 5,000 topics each are half a million rows.
 
-The leader measures everything itself in each cycle. For a broker that did not respond, the last values are used
-(`latest`) until it responds again or its registration ends. A new term starts without values.
+The leader queries all values itself in each cycle. For a broker that did not respond, it uses the last values
+(`latest`) until the broker responds again or its registration ends. A new leader starts without values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bundlekeel.quotas.columns import runs
 from bundlekeel.quotas.groups import KINDS
 from bundlekeel.quotas.usage import Key, UsageLine, UsageTable
 
-# A partition that passes this part of its limit counts as limited.
+# A partition counts as limited if its throughput is at least this part of its limit.
 AT_LIMIT: Final = 0.95
 
 T = TypeVar("T")
@@ -36,10 +36,11 @@ def _nothing() -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """One row for each topic at each participant (a broker), sorted by key and participant, no pair twice.
+    """One row per topic and broker (participant) that serves it, sorted by topic and broker.
 
-    `participants`, `keys`: sorted; some may have no row. `participant`, `key`: numbers in them. `usage`, `peak` and
-    `throttled` have the shape (rows, 4), see `UsageLine`. `partitions`: of the whole topic.
+    `participants`: sorted names of brokers. `keys`: sorted pairs of group and topic. Some names can have no row.
+    `participant`, `key`: index of each row's names in these tuples. `usage`, `peak`, `throttled`: shape (rows, 4), see
+    `UsageLine`. `partitions`: number of partitions of the row's topic at all brokers.
     """
 
     participants: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ class Lines:
 
     @staticmethod
     def of(lines_by_participant: Mapping[str, Mapping[Key, UsageLine]]) -> Lines:
-        """Build the table from single lines, by participant and key."""
+        """Build the table from single lines: by broker, then by group and topic."""
         participants = tuple(sorted(lines_by_participant))
         keys = tuple(sorted(set().union(*lines_by_participant.values())))
         place = {key: row for row, key in enumerate(keys)}
@@ -78,15 +79,15 @@ class Lines:
         return len(self.key)
 
     def speaking(self) -> set[str]:
-        """Return the participants that have rows."""
+        """Return the brokers that have rows."""
         return {self.participants[row] for row in np.unique(self.participant).tolist()}
 
     def ids(self) -> Ints:
-        """Return an ascending number per row, equal for equal participants and keys in tables over the same names."""
+        """Return one number per row, ascending. In tables with the same names, equal rows have equal numbers."""
         return self.key * len(self.participants) + self.participant
 
     def take(self, rows: Ints | Bools) -> Lines:
-        """Return some of the rows, in the given order."""
+        """Return a table of these rows, by a mask or by indexes in any order."""
         if rows.dtype == bool:
             if rows.all():
                 return self
@@ -102,7 +103,7 @@ class Lines:
         )
 
     def keep_participants(self, participants: Collection[str]) -> Lines:
-        """Return the lines of `participants`, without all others."""
+        """Return a table of the rows of these brokers only."""
         if all(name in participants for name in self.participants):
             return self
         stays = np.array([name in participants for name in self.participants], dtype=bool)
@@ -112,7 +113,7 @@ class Lines:
         return replace(rows, participants=names, participant=number[rows.participant])
 
     def over(self, participants: tuple[str, ...], keys: tuple[Key, ...]) -> Lines:
-        """Return the same rows over other sorted names, which must include the current ones."""
+        """Return the same rows with longer sorted tuples of names, which must include the current names."""
         if participants == self.participants and keys is self.keys:
             return self
         return replace(
@@ -124,7 +125,7 @@ class Lines:
         )
 
     def trimmed(self) -> Lines:
-        """Return the same rows without the keys that have none."""
+        """Return the same rows with only those keys that have a row."""
         used = np.bincount(self.key, minlength=len(self.keys)) > 0
         if used.all():
             return self
@@ -133,10 +134,10 @@ class Lines:
 
 
 def lines_of(table: UsageTable, partitions: Mapping[str, int], passing: Floats, at_limit: float = AT_LIMIT) -> Lines:
-    """Return the throughput at each broker of the table, brokers without such topics included.
+    """Sum a usage table by topic and broker. The brokers of the result include those without topics.
 
-    `partitions`: by topic with partitions, their number. `passing`: shape (keys of the table, 4), current limit of one
-    partition (infinite: no limit). A partition that passes `at_limit` of its limit counts as limited.
+    `partitions`: number of partitions by topic. `passing`: shape (keys of the table, 4), current limit of one partition
+    of each topic; infinite: no limit. `at_limit`: part of this limit from which a partition counts as limited.
     """
     starts = np.flatnonzero(np.diff(table.key, prepend=-1) | np.diff(table.broker, prepend=-1))
     if len(starts) == 0:
@@ -157,10 +158,10 @@ def lines_of(table: UsageTable, partitions: Mapping[str, int], passing: Floats, 
 
 
 def latest(last: Lines, now: Lines, alive: Collection[str]) -> Lines:
-    """Return the last values of each participant in `alive`.
+    """Return the newest rows of each broker in `alive`.
 
-    Rows of `now.participants` replace all of their earlier rows, even if they have no topics now. The others keep
-    theirs.
+    For brokers in `now.participants` these are only the rows in `now`, even if there are none. All other brokers keep
+    their rows in `last`.
     """
     silent = set(alive).difference(now.participants)
     earlier = last.keep_participants(silent).trimmed()
@@ -181,13 +182,13 @@ def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
 
 
 def together(one: Lines, other: Lines) -> tuple[Lines, Lines]:
-    """Return both tables over the same names."""
+    """Return the two tables with common tuples of names, so that their rows can be compared."""
     participants, keys = _union(one.participants, other.participants), _union(one.keys, other.keys)
     return one.over(participants, keys), other.over(participants, keys)
 
 
 def joined(one: Lines, other: Lines) -> Lines:
-    """Return the rows of both tables, which share their names and no pair of participant and key."""
+    """Return one table with the rows of two tables. These must have the same names, and no common row."""
     if len(other) == 0 or len(one) == 0:
         return one if len(other) == 0 else other
     order = np.argsort(np.concatenate([one.ids(), other.ids()]), kind="stable")

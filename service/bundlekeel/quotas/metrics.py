@@ -43,5 +43,5 @@ _ROWS: Final = (
     Metric("quota_rates_left", "gauge", ("code",), "Rates of topics that are not as shares would have them, by why."),
     Metric("quota_rates_held", "gauge", (), "Rates of topics set by us, to be given back."),
 )
-# The sidecar's metrics of requests to brokers follow.
+# Metrics of this feature, by the metric of the sidecar that comes after them.
 METRICS: Final = {"admin_requests_total": {row.name: row for row in _ROWS}}

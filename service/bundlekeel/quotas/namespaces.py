@@ -20,9 +20,9 @@ from bundlekeel.quotas.ports import NamespaceRates, QuotaAdmin
 
 _log = structlog.get_logger(__name__)
 
-# Changes of a namespace policy are noticed after at most this time.
+# A policy is reused for this many seconds, so a change is noticed after this time at the latest.
 KEPT_SECONDS: Final = 60.0
-# Policies that were not requested, or could not be read, for this long are dropped.
+# A policy is dropped if it was not requested, or could not be read, for this many seconds.
 _DROP_SECONDS: Final = 600.0
 _NOT_FOUND: Final = 404
 
@@ -39,14 +39,14 @@ class NamespaceReader:
         self._pace: BoundedCalls[str] = BoundedCalls()
         # The error of each requested namespace that could not be read.
         self.errors: dict[str, str] = {}
-        # Requested namespaces that do not exist any more.
+        # Requested namespaces that do not exist.
         self.absent: frozenset[str] = frozenset()
 
     async def read(self, names: Collection[str], seconds: float | None = None) -> dict[str, NamespaceRates]:
-        """Return the policies of these namespaces that are cached or can be read. Never raises.
+        """Return the policies of these namespaces, as far as they are cached or can be read. Never raises.
 
-        A policy that cannot be read keeps its cached value. `seconds`: time limit (None: no limit). Namespaces that
-        were not started within this time come first in the next call.
+        A policy that cannot be read keeps its cached value. `seconds`: no read starts after this time, and reads in
+        progress are not waited for (None: wait for all). Namespaces that were not read come first in the next call.
         """
         now = self._clock.boot()
         self._policies = {name: entry for name, entry in self._policies.items() if now - entry[1] < _DROP_SECONDS}
@@ -61,11 +61,11 @@ class NamespaceReader:
         return {name: self._policies[name][0] for name in names if name in self._policies}
 
     def forget(self, name: str) -> None:
-        """Read a namespace's policies again with the next call, because they were written."""
+        """Make the next call read a namespace's policies again, because they were written."""
         self._policies.pop(name, None)
 
     def clear(self) -> None:
-        """Drop all policies at the beginning of a term."""
+        """Drop all cached policies, when this sidecar becomes the leader."""
         self._policies.clear()
         self._tried.clear()
         self.errors.clear()
@@ -86,4 +86,6 @@ class NamespaceReader:
                 self._policies.pop(name, None)
                 self.absent |= {name}
             self.errors[name] = str(error)
-            _log.info("policies of a namespace not read", namespace=name, error=str(error))
+            _log.info(
+                "namespace policies could not be read, a later cycle tries again", namespace=name, error=str(error)
+            )

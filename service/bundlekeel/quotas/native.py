@@ -1,7 +1,7 @@
-"""Enforcer `native`: maintain Pulsar's ResourceGroups as declared, and report their documented defects. Pure.
+"""Plans the writes of the enforcer `native`, which uses Pulsar's ResourceGroups, and finds their known defects. Pure.
 
-Each namespace of a group is attached to a ResourceGroup of the group's name. `OwnedResourceGroup` stores the state
-before the first write. That state is restored when the group is removed.
+Each namespace of a quota group is attached to a ResourceGroup with the group's name. `OwnedResourceGroup` stores the
+state before the first write, which is restored when the quota group is removed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bundlekeel.quotas.groups import (
     QuotaGroup,
 )
 
-# A broker with the smallest possible quota passes about this many messages/s or bytes/s.
+# Messages/s or bytes/s of a group up to which a broker counts as starved: about the smallest possible quota.
 _STARVED = 1.5
-# With a limit on bytes, a starved broker may still pass single messages: less than this part of an even share.
+# With a limit of bytes, a starved broker still passes single messages: less than this part of an even share.
 _SCRAP = 0.01
-# A group that passes less than this part of its limit is not limited by it.
+# A group with a throughput below this part of its limit is not held back by the limit.
 _FULL = 0.5
 
 
@@ -40,10 +40,10 @@ class ResourceGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBrokers:
-    """Brokers that serve a group.
+    """Brokers that serve a group's topics.
 
-    `brokers`: running brokers that serve it or did. `newest`: the latest start of a broker, Unix ms. `gone`: brokers
-    that served it and stopped, each with the value of `newest` before it stopped.
+    `brokers`: running brokers that serve the group now or did before. `newest`: the latest start time of a running
+    broker, Unix ms. `gone`: brokers that served the group and stopped, each with the value of `newest` at that time.
     """
 
     brokers: tuple[str, ...] = ()
@@ -55,8 +55,8 @@ class GroupBrokers:
 class OwnedResourceGroup:
     """A ResourceGroup that Bundlekeel manages.
 
-    `original`: the ResourceGroup of this name before Bundlekeel; None: there was none. `attached`: by namespace, the
-    ResourceGroup it was attached to before; "": none. `serving`: the brokers that serve it, stored for the next leader.
+    `original`: the ResourceGroup of this name before Bundlekeel; None: there was none. `attached`: the ResourceGroup
+    that each namespace was attached to before; "": none. `serving`: brokers that serve the group, for the next leader.
     """
 
     original: ResourceGroup | None = None
@@ -65,10 +65,10 @@ class OwnedResourceGroup:
 
 
 class ResourceGroupWrite(NamedTuple):
-    """One write.
+    """One write of a ResourceGroup or of a namespace's attachment.
 
-    `namespace` "": the ResourceGroup `name` changes from `before` (None: absent) to `group` (None: delete it).
-    Otherwise the namespace is detached from `leaves` and attached to `name` ("": to none).
+    If `namespace` is "", the ResourceGroup `name` changes from `before` (None: absent) to `group` (None: delete it).
+    Otherwise the namespace is detached from the ResourceGroup `leaves` and attached to `name` ("": to none).
     """
 
     name: str
@@ -87,9 +87,10 @@ class ResourceGroupWrite(NamedTuple):
 class NativePlan:
     """Writes of one cycle.
 
-    `sets` create and change ResourceGroups, `moves` attach namespaces, `ends` restore or delete ResourceGroups. A move
-    needs its ResourceGroup; an end needs that all namespaces have left. `kept` must be stored before the writes.
-    `done`: names to drop from it after all of their writes succeeded.
+    `sets`: writes that create or change ResourceGroups. `moves`: writes that attach namespaces, possible only if their
+    ResourceGroup exists. `ends`: writes that restore or delete ResourceGroups, possible only after all namespaces have
+    left them. `kept`: the groups that Bundlekeel manages; store them before the writes. `done`: names to drop from
+    `kept` after all of their writes succeeded.
     """
 
     sets: tuple[ResourceGroupWrite, ...] = ()
@@ -100,14 +101,14 @@ class NativePlan:
 
     @property
     def puts(self) -> tuple[ResourceGroupWrite, ...]:
-        """All writes, in order."""
+        """All writes in their order: sets, moves, ends."""
         return (*self.sets, *self.moves, *self.ends)
 
     def chosen(self, most: int, tried: Mapping[str, int]) -> frozenset[ResourceGroupWrite]:
-        """Choose at most `most` writes: those tried the longest ago, and none without the write it needs.
+        """Return at most `most` writes, those tried the longest ago first, so that failing writes do not block others.
 
-        `tried`: by name of the written object, the number of its last plan. A write that always fails cannot starve the
-        others.
+        Includes a write only together with the write that must come before it. `tried`: the plan's number at the last
+        write of each object, by name.
         """
         never = -1
         needs = {put.name: tried.get(put.what, never) for put in self.sets if put.before is None}
@@ -116,13 +117,13 @@ class NativePlan:
         for put in self.moves:
             leaving[put.leaves] = max(leaving.get(put.leaves, never), turn[put])
         turn |= {put: max(tried.get(put.what, never), leaving.get(put.name, never)) for put in self.ends}
-        # The sort is stable, so of writes tried at the same time a needed one comes first.
+        # The sort is stable, so of writes that were tried at the same time, the one that must come before stays first.
         return frozenset(sorted(self.puts, key=lambda put: turn[put])[:most])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:
-    """A behavior of Pulsar that differs from the declared limit of a group."""
+    """A known defect of Pulsar's ResourceGroups, because of which a group's limit does not hold now."""
 
     code: Code
     group: str
@@ -130,7 +131,7 @@ class Defect:
 
 
 def resource_group_of(group: QuotaGroup) -> ResourceGroup:
-    """Return the ResourceGroup of a quota group. Bytes and messages are rounded down to integers."""
+    """Return the ResourceGroup with the limits of a quota group, rounded down to integers."""
     limits = group.limits
     limits_of_kinds = (limits.publish_messages, limits.publish_bytes, limits.dispatch_messages, limits.dispatch_bytes)
     return ResourceGroup(*(-1 if value is None else int(value) for value in limits_of_kinds))
@@ -145,9 +146,10 @@ def plan_native(
 ) -> NativePlan:
     """Plan the writes of one cycle.
 
-    `groups`: existing ResourceGroups by name, for declared names, names in `kept` and names to which namespaces may
-    return; None: absent. `attached`: the current ResourceGroup of each namespace that belongs or belonged to a group.
-    `absent`: namespaces that no longer exist. A name that is missing everywhere was not read, and is not changed.
+    `groups`: ResourceGroups that were read, by name; None: it does not exist. They include declared groups, groups in
+    `kept`, and groups to which namespaces can return. `attached`: the current ResourceGroup of each namespace that
+    belongs or belonged to a group. `absent`: namespaces that do not exist any more. A ResourceGroup or namespace that
+    is in none of these was not read, and is not changed.
     """
     draft = _Draft(membership, groups, attached, kept, absent)
     for group in membership.groups:
@@ -199,16 +201,16 @@ class _Draft:
         ]
 
     def release(self, name: str) -> None:
-        """Add the writes for namespaces that left a ResourceGroup, and for its end if no group declares it."""
+        """Add the writes for namespaces that left a quota group, and restore its ResourceGroup if it was removed."""
         record, attached = self._kept[name], self._attached
         leaving = [item for item in record.attached if self._taken.get(item) != name]
         still = [item for item in leaving if attached.get(item) == name]
         for item in still:
             target = self._goes_to(item, record.attached[item])
-            # A namespace of another group moves there directly: in between it would have no limit.
+            # Skip a namespace that belongs to another quota group now: it moves there directly, always with a limit.
             if item not in self._taken and target != name:
                 self.moves.append(ResourceGroupWrite(target, namespace=item, leaves=name))
-        # Another client, or Bundlekeel, attached these elsewhere: drop them. The others stay until they have left.
+        # Drop the record of namespaces that are attached elsewhere now. All others stay recorded until they have left.
         over = {item for item in leaving if item in attached and attached[item] != name}
         if name in self._declared:
             over |= self._absent.intersection(leaving)
@@ -232,7 +234,7 @@ class _Draft:
         return there
 
     def _goes_to(self, namespace: str, was: str) -> str:
-        """Return the ResourceGroup to which a namespace returns; "" if that one is absent or is removed too."""
+        """Return the ResourceGroup to which a namespace returns; "" if it does not exist or will be deleted, too."""
         was = self._before_us(namespace, was)
         if was in self._declared:
             return was
@@ -242,10 +244,11 @@ class _Draft:
 
 
 def serving_after(before: GroupBrokers, serving: Collection[str], starts: Mapping[str, int]) -> GroupBrokers:
-    """Return the brokers that serve a group now.
+    """Return the updated record of the brokers that serve a group.
 
-    `serving`: brokers where it has throughput. `starts`: start time of each running broker, Unix ms. Each broker counts
-    the last report of a stopped one until it restarts itself or the stopped one is back.
+    `serving`: brokers at which the group has throughput. `starts`: start time of each running broker, Unix ms. Running
+    brokers still count the last report of a stopped broker, until they restart or the stopped broker is back. So a
+    stopped broker stays in `gone` until then.
     """
     gone = dict(before.gone) | {name: before.newest for name in before.brokers if name not in starts}
     oldest = min(starts.values(), default=0)
@@ -262,7 +265,7 @@ def defects(
     """Return the defects that affect this group now.
 
     `usage`: one row per broker in the order of `brokers`, columns `KINDS`. `gone`: stopped brokers whose last report
-    still counts. `exchanged`: whether brokers exchange their usage.
+    other brokers still count. `exchanged`: whether brokers report their usage to each other.
     """
     defects_now: list[Defect] = []
     if not exchanged and len(brokers) > 1:
@@ -280,7 +283,7 @@ def defects(
 
 
 def _starved(group: QuotaGroup, usage: Floats, brokers: Collection[str]) -> set[str]:
-    """Return the brokers that pass almost nothing of a group that is at a publish limit."""
+    """Return the brokers at which a group has almost no throughput although the group is at a publish limit."""
     starved: set[str] = set()
     messages = usage[:, PUBLISH_MESSAGES]
     for column, limit in (

@@ -1,7 +1,7 @@
-"""Enforcer `native`: keeps Pulsar's ResourceGroups as declared, and reports what prevents them from working.
+"""Enforcer `native`: sets Pulsar's ResourceGroups as declared, and reports what prevents them from working.
 
-Reads and writes each get a part of a cycle's time (`BoundedCalls`). Writes share one budget with the rates. Calls that
-did not start within their time come first in the next cycle.
+Reads and writes each get a part of a cycle's time (`BoundedCalls`). Calls that did not start within their time come
+first in the next cycle. Writes count towards the same budget as the writes of rates.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = structlog.get_logger(__name__)
 
 # Parts of a cycle's time (0 to 1) for reading ResourceGroups, reading namespaces, and writes.
 _GROUPS_PART, _NAMESPACES_PART, _WRITES_PART = 0.15, 0.3, 0.3
-# At most this many changes in a record's sentence, and this many separate problems.
+# A journal record lists at most this many changes in its sentence, and a cycle at most this many separate problems.
 _MOST_LISTED: Final = 5
 
 
@@ -52,7 +52,8 @@ _MOST_LISTED: Final = 5
 class NativeWriteResult:
     """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
 
-    `started`: number of writes of this plan that started. `left`: why the others did not start or have not ended yet.
+    `started`: number of this plan's writes that were started. `left`: for each other write of this plan, and for each
+    that has not ended yet, the code of the reason.
     """
 
     done: list[ResourceGroupWrite] = field(default_factory=list)
@@ -62,9 +63,9 @@ class NativeWriteResult:
 
 
 class NativeKeeper:
-    """Reads and writes ResourceGroups and their namespaces.
+    """Reads and writes ResourceGroups, and the namespaces that are attached to them.
 
-    `kept`: the state before the takeover, by group. `problems`: read errors of the last plan.
+    `kept`: the groups that Bundlekeel manages, with their state before that. `problems`: read errors of the last plan.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class NativeKeeper:
         self.kept: dict[str, OwnedResourceGroup] = {}
         self.problems: tuple[str, ...] = ()
         self._serving: dict[str, GroupBrokers] = {}
-        # Number of the plan in which each name was last read and last written.
+        # Number of the last plan, and of the plan in which each name was last read and last written.
         self._turn = 0
         self._read_turns: dict[str, int] = {}
         self._write_turns: dict[str, int] = {}
-        # Responses since the last plan.
+        # Responses, errors and finished writes since the last plan.
         self._responses: dict[str, ResourceGroup | None] = {}
         self._unread: dict[str, str] = {}
         self._written = NativeWriteResult()
@@ -96,7 +97,10 @@ class NativeKeeper:
         self._writes: BoundedCalls[str] = BoundedCalls()
 
     def begin(self, groups: Mapping[str, OwnedResourceGroup], permit: Permit) -> None:
-        """Begin a term with its permit and the groups that the last leader stored."""
+        """Reset the state for a new leader's term. `groups`: as the last leader stored them.
+
+        `permit`: checks before each request that this sidecar still leads and can write.
+        """
         self.kept = dict(groups)
         self._permit = permit
         self._serving = {name: item.serving for name, item in groups.items()}
@@ -112,12 +116,13 @@ class NativeKeeper:
     # --- planning ---
 
     async def plan(self, membership: Membership, seconds: float | None = None) -> NativePlan:
-        """Return the writes after which all ResourceGroups are as declared; an empty membership restores all of them.
+        """Read the current state, and return the writes after which all ResourceGroups are as declared.
 
-        `seconds`: length of a cycle (None: read everything, however long it takes).
+        With an empty membership, these writes restore all ResourceGroups. `seconds`: length of a cycle, of which reads
+        get a part; None: read everything, without a time limit.
         """
         self._turn += 1
-        # The state of whatever a late write changes is unknown until that write has ended.
+        # Skip objects with a write in progress, because their state is unknown until it has ended.
         hanging = set(self._writes.under_way)
         former = {item: before for owned in self.kept.values() for item, before in owned.attached.items()}
         names = {group.name for group in membership.groups} | set(self.kept) | set(former.values()) - {""}
@@ -131,13 +136,13 @@ class NativeKeeper:
         return plan_native(membership, groups, attached, self.kept, self._reader.absent - hanging)
 
     def _unknown(self, namespaces: Collection[str]) -> set[str]:
-        """Return the namespaces that exist but could not be read."""
+        """Return those of these namespaces that exist but could not be read."""
         return {name for name in namespaces if name in self._reader.errors and name not in self._reader.absent}
 
     async def _groups(
         self, names: Collection[str], seconds: float | None
     ) -> tuple[dict[str, ResourceGroup | None], list[str]]:
-        """Return the ResourceGroups that were read, and the errors of the others."""
+        """Read ResourceGroups; return those that were read (None: it does not exist), and the errors of the others."""
         self._read_turns = {name: turn for name, turn in self._read_turns.items() if name in names}
         due = sorted(set(names) - set(self._reads.under_way), key=lambda name: (self._read_turns.get(name, -1), name))
         part = None if seconds is None else _GROUPS_PART * seconds
@@ -149,20 +154,21 @@ class NativeKeeper:
         return {name: group for name, group in groups.items() if name in names}, why
 
     async def _ask(self, name: str) -> None:
-        """Read one ResourceGroup. A response after the cycle's time counts in the next cycle."""
+        """Read one ResourceGroup and store the response. A late response is used in the next cycle."""
         try:
             self._responses[name] = await self._admin.resource_group(name)
         except AdminApiError as error:
             self._unread[name] = str(error)
-            _log.info("resource group not read", group=name, error=str(error))
+            _log.info("resource group could not be read, the next cycle tries again", group=name, error=str(error))
 
     # --- writing ---
 
     async def carry_out(self, plan: NativePlan, epoch: int, *, most: int, seconds: float) -> NativeWriteResult:
-        """Store the previous state of the groups, write, then drop the state of restored groups.
+        """Store the previous state of the groups, execute the writes, then drop the state of restored groups.
 
-        `most`: maximum number of writes. `seconds`: length of a cycle. Failed writes, and writes that depend on them,
-        wait for the next plan. Raises StoreError or LeadershipLost if the state cannot be stored.
+        `most`: maximum number of writes. `seconds`: length of a cycle, of which writes get a part. Failed writes, and
+        writes that depend on them, wait for the next plan. Raises StoreError or LeadershipLost if the state cannot be
+        stored.
         """
         await self._store(plan.kept, epoch)
         written, fine = await self.write(plan, most, seconds)
@@ -177,9 +183,9 @@ class NativeKeeper:
     async def write(
         self, plan: NativePlan, most: int | None = None, seconds: float | None = None
     ) -> tuple[NativeWriteResult, set[ResourceGroupWrite]]:
-        """Write without storing the state. Returns all results, and the finished writes of this plan.
+        """Execute the writes without storing the state first; return all results, and this plan's finished writes.
 
-        `most`, `seconds`: None means no limit.
+        `most`, `seconds`: see `carry_out`; None: no limit.
         """
         loop = asyncio.get_running_loop()
         until = None if seconds is None else loop.time() + _WRITES_PART * seconds
@@ -209,7 +215,12 @@ class NativeKeeper:
                 await self._commands.set_resource_group(put.name, put.group, permit=permit)
         except (AdminApiError, LeadershipLost, Forbidden) as error:
             self._written.failed.append((put, str(error)))
-            _log.warning("resource group not written", group=put.name, namespace=put.namespace, error=str(error))
+            _log.warning(
+                "resource group could not be written, a later cycle tries again",
+                group=put.name,
+                namespace=put.namespace,
+                error=str(error),
+            )
         else:
             self._written.done.append(put)
             fine.add(put)
@@ -234,10 +245,10 @@ class NativeKeeper:
         endpoints: Mapping[str, BrokerEndpoint],
         reported: Mapping[str, Sequence[Json]],
     ) -> list[Defect]:
-        """Return what prevents the groups from working now.
+        """Return the known defects of ResourceGroups that affect the groups now.
 
-        A broker that left counts until all brokers of that time have restarted, unless it last reported that nothing
-        passes. `reported`: see `UsageListener.reported`.
+        Brokers count the last report of a stopped broker until they have restarted, unless it reported no throughput.
+        `reported`: see `UsageListener.reported`.
         """
         names = {group.name for group in membership.groups} | set(self.kept)
         self._serving = {name: item for name, item in self._serving.items() if name in names}
@@ -251,15 +262,17 @@ class NativeKeeper:
         return result
 
     def _departed(self, group: str, serving: Sequence[str], endpoints: Mapping[str, BrokerEndpoint]) -> set[str]:
-        """Return the brokers that left and still count. The next plan stores them."""
+        """Return the stopped brokers whose last report other brokers still count. The next plan stores them."""
         starts = {name: item.start_timestamp for name, item in endpoints.items()}
         brokers = self._serving[group] = serving_after(self._serving.get(group, GroupBrokers()), serving, starts)
         return set(brokers.gone)
 
 
 def _waiting(plan: NativePlan, fine: Collection[ResourceGroupWrite]) -> set[ResourceGroupWrite]:
-    """Return the writes that must wait because their ResourceGroup does not exist yet or is in use. `fine`: finished
-    writes."""
+    """Return the writes that must wait for another write: their ResourceGroup does not exist yet, or is still in use.
+
+    `fine`: finished writes.
+    """
     missing = {put.name for put in plan.sets if put.before is None and put not in fine}
     used = {put.leaves for put in plan.moves if put not in fine}
     return {put for put in plan.moves if put.name in missing} | {put for put in plan.ends if put.name in used}
@@ -280,7 +293,7 @@ def native_record(written: NativeWriteResult) -> Json:
 
 
 def put_row(put: ResourceGroupWrite) -> Json:
-    """Return one write for the journal. None stands for no group or no limits."""
+    """Return one write as JSON for the journal. None stands for a missing group or for no limits."""
     if put.namespace:
         return {"namespace": put.namespace, "before": put.leaves or None, "group": put.name or None}
     return {"group": put.name, "before": _limits(put.before), "limits": _limits(put.group)}
@@ -298,7 +311,7 @@ def write_text(put: ResourceGroupWrite) -> str:
 
 
 def add_planned(rows: Sequence[Json], plan: NativePlan) -> None:
-    """Add the planned writes to the row of their group, as text: at most `MOST_CHANGES` each."""
+    """Add the planned writes as text to the rows of their groups, at most `MOST_CHANGES` per row."""
     texts: dict[str, list[str]] = {}
     for put in plan.puts:
         for name in {put.name, put.leaves} - {""}:

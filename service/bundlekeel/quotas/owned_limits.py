@@ -1,12 +1,13 @@
 """Record of the quota limits that Bundlekeel set, in the shared state.
 
-It is stored before each write to Pulsar, so that the next leader can complete or restore a failed leader's changes.
-
+It is stored before each write to Pulsar, so that the next leader can complete or undo the changes of a failed leader.
 Topics are distributed over nodes by hash, so a cycle with few changes rewrites few nodes.
 
-`quotas/held/...`    topic rates that Bundlekeel set, and the original ones (fenced)
-`quotas/native`      resource groups that Bundlekeel set, and the original ones (fenced)
-`quotas/report/...`  the leader's last report on quota groups (fenced)
+All nodes are fenced: a former leader cannot write them any more.
+
+`quotas/held/...`    topic rates that Bundlekeel set, and the original ones
+`quotas/native`      ResourceGroups that Bundlekeel set, and the original ones
+`quotas/report/...`  the leader's last report on quota groups
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ T = TypeVar("T")
 HELD: Final = "quotas/held"
 NATIVE: Final = "quotas/native"
 REPORT: Final = "quotas/report"
-# With 100,000 topics, a node has 3,000 places, about 60 KB.
+# Number of nodes. With 100,000 topics, a node has 3,000 policies, about 60 KB.
 _NODES: Final = 64
 
 
@@ -57,7 +58,10 @@ class _Native(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnedLimits:
-    """Reads and writes topic rates and ResourceGroups. Writes need an epoch. A failed write causes a re-read."""
+    """Reads and writes the record of topic rates and ResourceGroups.
+
+    Writes need the epoch of the leader. After a failed write the next one reads the stored record again.
+    """
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
@@ -67,7 +71,7 @@ class OwnedLimits:
     async def load(self) -> tuple[dict[PolicyKey, OwnedRate], dict[str, OwnedResourceGroup]]:
         """Return the topic rates and the ResourceGroups that Bundlekeel set.
 
-        Raises StoreError also if a record is unreadable: without it, rates would never be restored."""
+        Raises StoreError, also if a record is unreadable, because rates without a record would never be restored."""
         documents = [item for item in await self._coordination.read_tree(HELD) if is_chunk(item.path)]
         self._nodes = {document.path: document.data for document in documents}
         owned: dict[PolicyKey, OwnedRate] = {}
@@ -143,7 +147,7 @@ class OwnedLimits:
 
 
 async def check_documents(coordination: Coordination) -> None:
-    """Read the record. Raises StoreError if it cannot be read."""
+    """Check the record of limits. Raises StoreError if it cannot be read."""
     try:
         await OwnedLimits(coordination).load()
     except StoreError as error:
@@ -151,7 +155,7 @@ async def check_documents(coordination: Coordination) -> None:
 
 
 def _batches(changes: list[DocumentChange]) -> Iterator[list[DocumentChange]]:
-    """Yield the changes in batches of one transaction each, because each transaction waits for the store."""
+    """Yield the changes in large batches, one per transaction, because each transaction waits for the store."""
     batch: list[DocumentChange] = []
     size = 0
     for change in changes:

@@ -1,4 +1,4 @@
-"""Reading quotas from brokers through the admin REST API, and the usage that brokers publish."""
+"""Interfaces (ports) for reading rates from brokers, and the usage that brokers publish."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from bundlekeel.quotas.usage import TopicRates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceRates:
-    """Rates in a namespace's policies, per topic; None: not set. `resource_group`: the attached one; "": none."""
+    """Rates in a namespace's policies, which apply to each topic; None: not set.
+
+    `resource_group`: the ResourceGroup that the namespace is attached to; "": none.
+    """
 
     publish: Rate | None = None
     dispatch: Rate | None = None
@@ -23,25 +26,30 @@ class NamespaceRates:
 
 
 class QuotaAdmin(Protocol):
-    """Read access to the admin REST API for quotas. Writes are in `ports.commands`. Raises AdminApiError."""
+    """Read access to rates and ResourceGroups through the admin REST API. All methods raise AdminApiError on failure.
+
+    Requests that write are in `QuotaCommands`.
+    """
 
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
         """Return the throughput of each topic or partition of these namespaces at that broker, sorted by name.
 
-        It is that of the broker's last statistics run (`/admin/v2/broker-stats/topics`, harmless).
+        The values are from the broker's last statistics run (`/admin/v2/broker-stats/topics`). The request changes
+        nothing.
         """
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """Return the rates in a namespace's policies for a cluster (harmless). Raises AdminRefused if there is none."""
+        """Return the rates in a namespace's policies for a cluster. Raises AdminRefused if it does not exist."""
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
-        """Return a ResourceGroup (harmless); None: it does not exist."""
+        """Return a ResourceGroup; None: it does not exist. The request changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedUsage:
-    """The last report of a broker on one ResourceGroup for one period, and when it arrived (Unix ms). None, 0: none
-    yet.
+    """The last report of a broker on one ResourceGroup: usage in one period, and when it arrived (Unix ms).
+
+    None and 0: no report arrived yet.
     """
 
     publish: PassedUsage | None = None
@@ -54,7 +62,8 @@ class ReceivedUsage:
 class UsageTables:
     """Usage that brokers published: by broker (service URL), then by ResourceGroup, from the last message.
 
-    A stopped broker stays. `fault`: why the newest unusable message could not be used; "": all were usable.
+    The values of a stopped broker stay. `fault`: why the newest unusable message could not be used; "": all messages
+    were usable.
     """
 
     latest: Mapping[str, Mapping[str, ReceivedUsage]] = field(default_factory=dict)
@@ -66,10 +75,10 @@ class UsageFeed(Protocol):
     """Brokers' reports to each other on ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
+        """Start to listen through any of these brokers; call it again when they change. Does not wait for a broker."""
 
     def tables(self) -> UsageTables:
-        """Return the newest tables. Never raises: `status` shows that a feed is down, and its last values stay."""
+        """Return the newest tables. Never raises: if the connection is lost, `status` shows it, and the values stay."""
 
     async def close(self) -> None:
         """Stop listening, drop received data, and end the client's process."""

@@ -1,4 +1,4 @@
-"""Quotas in Pulsar's JSON: publish and dispatch rates, and ResourceGroups."""
+"""Converts Pulsar's JSON of publish and dispatch rates, and of ResourceGroups."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def _dispatch(rate: _Dispatch) -> Rate:
 
 
 def decode_rate(body: bytes, side: str) -> Rate | None:
-    """Return a topic's publish or dispatch rate; None: empty body or `null`, it has none. Raises CodecError."""
+    """Return a topic's publish or dispatch rate (`side`); None if the body is empty or `null`: the topic has none.
+
+    Raises CodecError if the body is malformed.
+    """
     if body.strip() in (b"", b"null"):
         return None
     what = f"the {side} rate"
@@ -59,7 +62,7 @@ def decode_rate(body: bytes, side: str) -> Rate | None:
 
 
 def encode_rate(rate: Rate, side: str) -> bytes:
-    """Return the JSON of a rate."""
+    """Return the JSON of a publish or dispatch rate (`side`)."""
     if side == PUBLISH:
         return json.dumps(
             {"publishThrottlingRateInMsg": rate.messages, "publishThrottlingRateInByte": rate.size}
@@ -74,7 +77,10 @@ def encode_rate(rate: Rate, side: str) -> bytes:
 
 
 def decode_namespace_rates(body: bytes, cluster: str) -> tuple[Rate | None, Rate | None, str]:
-    """Return publish and dispatch rate in a namespace's policies, and its ResourceGroup. Raises CodecError."""
+    """Return the publish rate, dispatch rate and ResourceGroup in a namespace's policies; None, None, "": not set.
+
+    Raises CodecError if the body is malformed.
+    """
     policies = read(body, _Policies, what="the policies of a namespace")
     publish = (policies.publishMaxMessageRate or {}).get(cluster)
     dispatch = (policies.topicDispatchRate or {}).get(cluster)
@@ -86,14 +92,14 @@ def decode_namespace_rates(body: bytes, cluster: str) -> tuple[Rate | None, Rate
 
 
 def decode_resource_group(body: bytes) -> ResourceGroup:
-    """Return a ResourceGroup; absent rates are unlimited. Raises CodecError."""
+    """Return a ResourceGroup; a missing rate means no limit. Raises CodecError if the body is malformed."""
     group = read(body, _Group, what="the resource group")
     rates = (group.publishRateInMsgs, group.publishRateInBytes, group.dispatchRateInMsgs, group.dispatchRateInBytes)
     return ResourceGroup(*(-1 if value is None else value for value in rates))
 
 
 def encode_resource_group(group: ResourceGroup) -> bytes:
-    """Return the JSON of a ResourceGroup. It contains all four rates: Pulsar keeps the old value of an absent one."""
+    """Return the JSON of a ResourceGroup, always with all four rates: Pulsar keeps the old value of a missing rate."""
     body = {
         "publishRateInMsgs": group.publish_messages,
         "publishRateInBytes": group.publish_bytes,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class PassedUsage(NamedTuple):
-    """Messages, and their bytes, in one period."""
+    """Number of messages in one period, and their bytes."""
 
     messages: int
     size: int
@@ -15,9 +15,10 @@ class PassedUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceGroupUsage:
-    """Usage of one ResourceGroup at one broker. None: it differs by at most 5 % from the last report.
+    """Usage of one ResourceGroup at one broker, for publish and dispatch.
 
-    A broker reports both sides in about every fifth period anyway.
+    None: the usage differs by at most 5 % from the last reported one. In about every fifth period a broker reports it
+    anyway.
     """
 
     group: str
@@ -27,7 +28,7 @@ class ResourceGroupUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageMessage:
-    """One usage message: the service URL of a broker, and all ResourceGroups attached to namespaces there."""
+    """One usage message: the service URL of a broker, and the usage of all ResourceGroups with namespaces there."""
 
     broker: str
     groups: tuple[ResourceGroupUsage, ...] = ()

@@ -10,13 +10,13 @@ from bundlekeel.quotas.native import ResourceGroup
 
 
 class QuotaCommands(Protocol):
-    """Calls that change rates and ResourceGroups. Raises as `BrokerCommands` does."""
+    """Calls that change rates and ResourceGroups. They raise the same errors as `BrokerCommands`."""
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """Return a topic's own policy; None: it has none.
+        """Return the rate in a topic's own policy; None: it has none.
 
-        Not a harmless read: the broker assigns the topic's bundle if no broker owns it. Raises AdminRefused without the
-        topic (404) or if topic policies are disabled (405).
+        This read can change the cluster: the broker assigns the topic's bundle if no broker owns it. Raises
+        AdminRefused if the topic does not exist (404) or topic policies are disabled (405).
         """
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
@@ -26,4 +26,4 @@ class QuotaCommands(Protocol):
         """Create or change a ResourceGroup; None removes it. Raises AdminRefused (412) while namespaces use it."""
 
     async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
-        """Attach a namespace to a ResourceGroup; "" detaches it. Raises AdminRefused (412) without the group."""
+        """Attach a namespace to a ResourceGroup; "": detach it. Raises AdminRefused (412) if it does not exist."""

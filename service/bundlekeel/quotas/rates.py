@@ -1,7 +1,7 @@
 """Enforcer `policies`: the leader reads the rates in effect for topics, plans new rates and writes them.
 
-Reads and writes each get a part of a cycle's time (`BoundedCalls`). Calls that did not start within it come first in
-the next cycle. A rate with a read or write in progress is skipped until that has ended.
+Reads and writes each get a part of a cycle's time (`BoundedCalls`). Calls that did not start within this time come
+first in the next cycle. A rate with a read or write in progress is skipped until the call has ended.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from bundlekeel.quotas.usage import Key
 
 _log = structlog.get_logger(__name__)
 
-# The rates of topics are read before each write; in addition, all of them within this many cycles.
+# The rate of a topic is read before each write, and in addition at least once in this many cycles.
 _ROUNDS: Final = 30
-# Number of rates that one cycle may read, or more if the write budget is larger.
+# One cycle reads at most this many rates, or twice the number of writes in the budget if that is more.
 _READS: Final = 1000
 # Parts of a cycle's time (0 to 1): reading namespaces, reading topics that are due, reading topics again right before
 # their write, and writes.
@@ -73,7 +73,7 @@ _RELATIVE_KEY: Final = "dispatchThrottlingRateRelativeToPublishRate"
 class RateWriteResult:
     """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
 
-    `started`: number of writes of this plan that started. `late`: writes that did not start or have not ended yet.
+    `started`: number of this plan's writes that were started. `late`: its writes that did not start or end yet.
     """
 
     done: list[RateChange] = field(default_factory=list)
@@ -83,7 +83,7 @@ class RateWriteResult:
 
 
 class RateKeeper:
-    """Reads and writes the rates of topics. `owned`: the rates that quotas have set, by topic and side."""
+    """Reads and writes the rates of topics. `owned`: the rates that Bundlekeel has set, by topic and side."""
 
     def __init__(
         self, commands: QuotaCommands, config: BrokerConfig, book: OwnedLimits, reader: NamespaceReader
@@ -94,7 +94,7 @@ class RateKeeper:
         self._book = book
         self._reader = reader
         self.owned: dict[PolicyKey, OwnedRate] = {}
-        # A read error of the last cycle; "": none.
+        # One read error of the last cycle; "": none.
         self.unread = ""
         self._topics: dict[PolicyKey, InForce] = {}
         self._round: list[PolicyKey] = []
@@ -113,7 +113,10 @@ class RateKeeper:
         self._defaults: dict[tuple[str, str], InForce] = {}
 
     def begin(self, owned: Mapping[PolicyKey, OwnedRate], permit: Permit) -> None:
-        """Begin a term with its permit and the rates that the last leader owned."""
+        """Reset the state for a new leader's term. `owned`: the rates that the last leader had set.
+
+        `permit`: checks before each request that this sidecar still leads and can write.
+        """
         self.owned = dict(owned)
         self._permit = permit
         self._topics.clear()
@@ -128,14 +131,14 @@ class RateKeeper:
         await asyncio.gather(self._reads.stop(), self._writes.stop(), self._reader.stop())
 
     def rate_of(self, key: Key) -> Rates:
-        """Return the rate that each partition of a topic may pass now, as far as it was read; infinite: no limit."""
+        """Return the current limits of each partition of a topic; infinite: no limit, or it was not read."""
         publish, dispatch = (self._in_force(PolicyKey(topic=key[1], side=side)) for side in SIDES)
         return (*_passes(publish), *_passes(dispatch))
 
     def passing(self, keys: Sequence[Key]) -> Floats:
-        """Return the rate that quotas let each partition of many topics pass, shape (keys, 4).
+        """Return the limits that only Bundlekeel sets for each partition of these topics, shape (keys, 4).
 
-        Infinite where there is no limit, or where another limit is at least as strict.
+        Infinite where Bundlekeel sets no limit, or another limit is at least as low.
         """
         rates = chain.from_iterable(self._passing(key[1]) for key in keys)
         return np.fromiter(rates, dtype=np.float64, count=len(keys) * len(KINDS)).reshape(-1, len(KINDS))
@@ -148,10 +151,10 @@ class RateKeeper:
     def left_of(
         self, limits: Floats, groups: Sequence[str], reported: Collection[str], partitions: Mapping[str, int]
     ) -> Floats:
-        """Return the limits, shape (groups, 4), minus the rates of owned topics that no broker has reported in this
-        term.
+        """Return the groups' limits, shape (groups, 4), minus the rates of owned topics that no broker has reported.
 
-        A broker that does not respond may serve them. `reported`: the topics that brokers have reported.
+        Brokers that have not responded to this leader can serve these topics. `reported`: topics that brokers have
+        reported to this leader. `partitions`: number of partitions by topic.
         """
         result, row = limits.copy(), {name: number for number, name in enumerate(groups)}
         for place, owned in self.owned.items():
@@ -166,10 +169,11 @@ class RateKeeper:
     async def plan(
         self, shares: Shares, membership: Membership, write_budget: WriteBudget, *, ask: bool, seconds: float
     ) -> EnforcerPlan:
-        """Return the writes that are due, or that would be due without permission (`ask` is False).
+        """Read current rates, and return the writes that are due.
 
-        Without `ask` the policies of topics are not read, because this read is not harmless. They count as absent,
-        except for the rates that quotas set. `seconds`: length of a cycle.
+        `ask`: whether writes are allowed now. If not, the policies of topics are not read, because this read can assign
+        a bundle: only the rates that Bundlekeel set are known, and the plan is for display. `seconds`: length of a
+        cycle, of which reads get a part.
         """
         self.unread = ""
         self._turn += 1
@@ -191,22 +195,27 @@ class RateKeeper:
         plan = await asyncio.to_thread(plan_writes, shares, membership, rates, self.owned, write_budget)
         stale = {change.place for change in plan.changes} - self._fresh
         if stale:
-            # An operator or another tool may have changed the rate after the last read.
+            # Read again, because an operator or another tool can have changed the rate after the last read.
             await self._read([place for place in self._order(stale) if self._idle(place)], _AGAIN_PART * seconds)
             rates = self._read_rates(relevant - (stale - self._fresh), concerned)
             plan = await asyncio.to_thread(plan_writes, shares, membership, rates, self.owned, write_budget)
         return self._only_fresh(plan)
 
     async def plan_back(self, most: int, seconds: float | None = None) -> EnforcerPlan:
-        """Return the writes that restore all rates. `seconds`: length of a cycle (None: read all, however long)."""
+        """Return at most `most` writes that restore the rates from before Bundlekeel.
+
+        `seconds`: length of a cycle, of which reads get a part; None: read all rates, without a time limit.
+        """
         self._turn += 1
         due = [place for place in self._order(self.owned) if self._idle(place)][: 2 * most]
         await self._read(due, None if seconds is None else (_DUE_PART + _AGAIN_PART) * seconds)
         return self._only_fresh(give_back(self.owned, self._read_rates(self._fresh & set(self.owned), ()), most))
 
     def _only_fresh(self, plan: EnforcerPlan) -> EnforcerPlan:
-        """Return the plan without rates that were not read recently. Rates without time for a read differ from failed
-        reads."""
+        """Return the plan without writes of rates that were not read since the last plan.
+
+        The reason for skipping such a rate is NOT_REACHED if there was no time to read it, and NOT_READ if that failed.
+        """
         fresh, self._fresh = self._fresh, set()
         changes = tuple(change for change in plan.changes if change.place in fresh)
         left = [
@@ -221,9 +230,10 @@ class RateKeeper:
         return place in self._refused or _namespace(place.topic) in self._reader.errors
 
     def _read_rates(self, places: Iterable[PolicyKey], concerned: Collection[PolicyKey]) -> dict[PolicyKey, InForce]:
-        """Return the rates in effect, where they were read.
+        """Return the rates in effect, as far as they were read.
 
-        `concerned`: rates that may be set, which depend on the namespace's rate. Rates that are only restored do not.
+        `concerned`: rates to be set, for which the namespace's rate must be known, too. Rates that are only restored
+        do not depend on it.
         """
         return {
             place: self._in_force(place)
@@ -234,7 +244,7 @@ class RateKeeper:
         }
 
     def _due(self, relevant: Collection[PolicyKey], most: int) -> list[PolicyKey]:
-        """Return the rates that were not read yet, and a part of the others, in turn."""
+        """Return the rates to read now, at most `most`: those never read, then a part of the others in turn."""
         self._read_turns = {place: turn for place, turn in self._read_turns.items() if place in relevant}
         self._refused &= set(relevant)
         missing = self._order(place for place in relevant if place not in self._topics and self._idle(place))
@@ -243,8 +253,10 @@ class RateKeeper:
         return [*missing, *self._round[: -(-len(relevant) // _ROUNDS)]][:most]
 
     def _order(self, places: Iterable[PolicyKey]) -> list[PolicyKey]:
-        """Sort rates whose write had to wait first, then by their last read, so that a hanging broker blocks no
-        others."""
+        """Sort rates: those whose write had to wait come first, then those read the longest ago.
+
+        So a broker that hangs does not block the reads from others.
+        """
         return sorted(places, key=lambda item: (item not in self._waited, self._read_turns.get(item, -1), _name(item)))
 
     def _idle(self, place: PolicyKey) -> bool:
@@ -253,14 +265,14 @@ class RateKeeper:
     # --- reading ---
 
     async def _read(self, due: Sequence[PolicyKey], seconds: float | None) -> None:
-        """Read the policies of topics again, in this order, until `seconds` have passed."""
+        """Read the policies of topics in this order; start no read after `seconds` (None: no limit)."""
         count = await self._reads.run({place: partial(self._ask, place, self._permit) for place in due}, seconds)
         started = set(due[:count])
         self._read_turns |= dict.fromkeys(started, self._turn)
         self._round = [place for place in self._round if place not in started]
 
     async def _ask(self, place: PolicyKey, permit: Permit) -> None:
-        """Read one rate. A rate that cannot be read counts as unknown."""
+        """Read one rate and store it. If it cannot be read, it is unknown from now on."""
         rate = await self._own(place, permit)
         if rate is None:
             self._topics.pop(place, None)
@@ -278,14 +290,19 @@ class RateKeeper:
         except AdminRefused as error:
             if error.status == _NOT_ALLOWED:
                 return InForce(allowed=False)
-            # The topic was deleted with its policy: there is nothing to restore.
+            # 404: the topic was deleted with its policy, so there is nothing to restore.
             if error.status == _NOT_FOUND:
                 return InForce() if place in self.owned else None
             self.unread = str(error)
             return None
         except (AdminApiError, Forbidden) as error:
             self.unread = str(error)
-            _log.info("rate not read", topic=place.topic, side=place.side, error=str(error))
+            _log.info(
+                "topic rate could not be read, a later cycle tries again",
+                topic=place.topic,
+                side=place.side,
+                error=str(error),
+            )
             return None
 
     async def _read_namespaces(self, names: Collection[str], seconds: float) -> None:
@@ -308,7 +325,7 @@ class RateKeeper:
         return bare if own is None else InForce(topic=own.topic, around=bare.around, allowed=own.allowed)
 
     def _default_rate(self, namespace: str, side: str) -> Rate:
-        """Return the rate that applies without a topic policy: the namespace's rate, else the brokers'."""
+        """Return the rate that applies without a topic policy: the namespace's rate, else the brokers' setting."""
         rates = self._namespaces.get(namespace, NamespaceRates())
         of_namespace = rates.publish if side == PUBLISH else rates.dispatch
         if of_namespace is not None and not of_namespace.free:
@@ -321,9 +338,10 @@ class RateKeeper:
     # --- writing ---
 
     async def carry_out(self, plan: EnforcerPlan, epoch: int, seconds: float) -> RateWriteResult:
-        """Store the rates to own, write, then drop the restored rates. `seconds`: length of a cycle.
+        """Store the record of all rates to set, write the rates, then drop restored rates from the record.
 
-        Raises StoreError or LeadershipLost; the next leader then continues from the stored state.
+        `seconds`: length of a cycle, of which writes get a part. Raises StoreError or LeadershipLost if the record
+        cannot be stored; the next leader then continues from the stored state.
         """
         if plan.changes or plan.owned != self.owned:
             await self._book.store(epoch, plan.owned)
@@ -347,17 +365,22 @@ class RateKeeper:
         try:
             await self._commands.set_topic_rate(change.place, change.rate, permit=permit)
         except (AdminApiError, LeadershipLost, Forbidden) as error:
-            # The write may have taken effect: read the rate again before it is used.
+            # Forget the rate, so that it is read again: the failed write can have taken effect.
             self._topics.pop(change.place, None)
             self._written.failed.append((change, str(error)))
-            _log.warning("rate not written", topic=change.place.topic, side=change.place.side, error=str(error))
+            _log.warning(
+                "topic rate could not be written, a later cycle tries again",
+                topic=change.place.topic,
+                side=change.place.side,
+                error=str(error),
+            )
             return
         self._topics[change.place] = InForce(topic=change.rate)
         self._written.done.append(change)
 
 
 def _concerned(shares: Shares) -> Iterable[PolicyKey]:
-    """Return the topics' sides that have a limit."""
+    """Yield each topic and side (publish, dispatch) with a limit."""
     for row, (_, topic) in enumerate(shares.keys):
         finite = [value < float("inf") for value in shares.share[row].tolist()]
         for side, columns in ((PUBLISH, finite[:2]), (DISPATCH, finite[2:])):
@@ -366,7 +389,7 @@ def _concerned(shares: Shares) -> Iterable[PolicyKey]:
 
 
 def _whole(text: str) -> int:
-    """Return the rate in a broker's setting; -1: none, or unusable."""
+    """Return the rate in a broker's setting; -1: no limit, or not a number."""
     try:
         return integer(text, field="rate", lowest=1)
     except CodecError:
@@ -383,7 +406,7 @@ def _passes(there: InForce) -> tuple[float, float]:
 
 
 def _namespace(topic: str) -> str:
-    """Return the namespace of a full topic name, without checking the name (hot path)."""
+    """Return the namespace of a full topic name. Does not check the name, because it is called very often."""
     return "/".join(topic.partition("://")[2].split("/", 2)[:2])
 
 

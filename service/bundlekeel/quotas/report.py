@@ -1,4 +1,4 @@
-"""Report of a quota cycle for the API and for followers: plain values, and None where there is no limit."""
+"""Report of a quota cycle for the API and for followers, as JSON values; None where there is no limit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bundlekeel.quotas.usage import Key, UsageTable, sums
 
 Json = dict[str, Any]
 
-# List at most this many topics per group, and in all groups, busiest first: the report must fit into the shared state,
-# where 4,000 topics take about 200 KB.
+# List at most this many topics per group, and in all groups together, the busiest first. The report must fit into the
+# shared state, where 4,000 topics take about 200 KB.
 MOST_TOPICS: Final = 200
 _ALL_TOPICS: Final = 4000
-# List at least this many brokers per group, busiest first, and at most this many in all groups.
+# List at least this many brokers per group, the busiest first, and at most this many in all groups together.
 _LEAST_BROKERS: Final = 10
 _ALL_BROKERS: Final = 10_000
 MOST_CHANGES: Final = 100
@@ -58,7 +58,11 @@ class QuotaCycleReport:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Row among the shares, codes, changes and brokers by topic; built once for all groups."""
+    """Lookup tables by topic, built once for all groups.
+
+    `shares`: index among the shares. `left`: codes why rates are not written. `changes`: planned writes. `brokers`:
+    brokers that serve the topic.
+    """
 
     shares: Mapping[Key, int]
     left: Mapping[str, set[str]]
@@ -67,8 +71,10 @@ class _Index:
 
 
 def group_rows(cycle_report: QuotaCycleReport, rate_of: Callable[[Key], Rates]) -> list[Json]:
-    """Return one row per group, in the order of declaration. `rate_of`: the rate that each partition of a topic may
-    pass now."""
+    """Return one JSON row per group, in the order of declaration.
+
+    `rate_of`: returns the current limits of each partition of a topic.
+    """
     index = _index(cycle_report)
     count = len(cycle_report.membership.groups)
     usage, brokers = cycle_report.table.by_group(count), _by_broker(cycle_report.table, count)
@@ -87,7 +93,7 @@ def group_rows(cycle_report: QuotaCycleReport, rate_of: Callable[[Key], Rates]) 
 
 
 def _by_broker(table: UsageTable, count: int) -> list[dict[str, Json]]:
-    """Return per group the usage of each broker that serves its topics."""
+    """Return one dictionary per group: its usage at each broker that serves its topics."""
     width = max(1, len(table.brokers))
     pairs, row = np.unique(table.group * width + table.broker, return_inverse=True)
     rates = sums(table.rates, row, len(pairs))
@@ -144,7 +150,8 @@ def _group_row(cycle_report: QuotaCycleReport, row: int, group: QuotaGroup, mine
 def losses(cycle_report: QuotaCycleReport, rows: Ints | None = None) -> Floats:
     """Return the part of each topic's share, per second, that is lost because too few of its partitions have demand.
 
-    Each partition may pass share / partitions only. Shape: (topics of the claims, or `rows` of them, 4).
+    Each partition has the limit share / partitions. `rows`: indexes of topics in the claims; None: all. The result has
+    the shape (topics, 4).
     """
     claims = cycle_report.claims
     if rows is None:
@@ -195,7 +202,7 @@ def _topic_row(
 
 
 def topic_row(cycle_report: QuotaCycleReport, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[str, Json] | None:
-    """Return the group and row of any topic that brokers reported, even if it passes little; else None."""
+    """Return the group and JSON row of a topic, even of one that is not busy; None if no broker reported it."""
     for group in cycle_report.membership.groups:
         key = (group.name, topic)
         row = _find(cycle_report.claims.keys, key)
@@ -212,7 +219,7 @@ def _find(keys: Sequence[Key], key: Key) -> int | None:
 
 
 def _index_of(cycle_report: QuotaCycleReport, key: Key) -> _Index:
-    """Return the index of one topic only."""
+    """Return the lookup tables with one topic only."""
     table, topic = cycle_report.table, key[1]
     at, share = _find(table.keys, key), _find(cycle_report.shares.keys, key)
     serving = table.broker[table.key == at].tolist() if at is not None else []
@@ -227,7 +234,7 @@ def _index_of(cycle_report: QuotaCycleReport, key: Key) -> _Index:
 
 
 def change_row(change: RateChange) -> Json:
-    """Return one write for the journal."""
+    """Return one write as JSON for the journal."""
     return {
         "topic": change.place.topic,
         "side": change.place.side,
@@ -239,7 +246,7 @@ def change_row(change: RateChange) -> Json:
 
 
 def rate_row(rate: Rate | None) -> Json | None:
-    """Return a rate for operators, or None without a policy."""
+    """Return a rate as JSON for operators; None: there is no policy."""
     return None if rate is None else {"messages": rate.messages, "bytes": rate.size}
 
 
@@ -251,10 +258,10 @@ def _named(values: Sequence[float]) -> Json:
 
 
 def add_held_back(rows: Sequence[Json], before: Json | None, seconds: float) -> None:
-    """Add to each row for how long its topics have been held back, in topic seconds.
+    """Add to each group's row for how long its topics have been held back by limits: the sum of seconds over topics.
 
-    This is the value of the previous report, also of another leader, plus the last `seconds`. It starts at 0 for a
-    new group.
+    This is the value in the previous report (`before`), also of another leader, plus the topics that are held back now
+    times `seconds`. It starts at 0 for a new group.
     """
     previous = {row["name"]: row.get("held_back_seconds") or 0.0 for row in (before or {}).get("groups", ())}
     for row in rows:
@@ -262,8 +269,10 @@ def add_held_back(rows: Sequence[Json], before: Json | None, seconds: float) -> 
 
 
 def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
-    """Publish the metrics of the groups, `seconds` after the last time. Replaces all series, because groups and
-    topics change."""
+    """Publish the metrics of the groups in place of all earlier ones, because groups and topics change.
+
+    `seconds`: time since the last call.
+    """
     for name in (*_GROUP_GAUGES, *_TOPIC_GAUGES):
         telemetry.retain(name, "group", set())
     for row in rows:
@@ -286,8 +295,8 @@ def publish_topics(
 ) -> None:
     """Publish, after `publish`, the metrics of the `most` most relevant topics of all groups.
 
-    Topics that lose most of their group's limit come first, then held back topics, then busy topics. Brokers have
-    too many topics for a series each.
+    Topics that lose most of their group's limit come first, then topics at their limit, then busy topics. Not every
+    topic can have metrics, because there are too many topics.
     """
     if most and len(cycle_report.claims.keys):
         claims, limits, lost = (

@@ -1,4 +1,4 @@
-"""Operators' requests for quota groups, as stored in the document `desired`."""
+"""Operators' requests for quota groups, as stored in the shared document `desired`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A quota group that an operator set or removed (`removed`) at run time. Limits are per second over all brokers;
-    None: no limit."""
+    """A quota group that an operator set or removed (`removed`) at run time.
+
+    Limits are per second over all brokers; None: no limit.
+    """
 
     by: str
     reason: str
@@ -26,7 +28,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QuotaRequests = dict[str, QuotaRequest]
-# Fields of `Desired`: type and default. `quotas`: groups by name, which override the settings.
+# Fields that this feature adds to `Desired`: type and default. `quotas`: groups by name, which override the settings.
 REQUESTS: Final = {"quotas": (QuotaRequests, QuotaRequests())}
 
 

@@ -1,7 +1,8 @@
 """Decodes `ResourceUsageInfo` of Pulsar 4.2, the protobuf message of the brokers' usage of ResourceGroups.
 
-The `protobuf` package is installed with the optional traces only. Without this module every installation would need it,
-and generated code of the same version, for a message of seven fields. Unknown fields are skipped, as protobuf does.
+It does not use the package `protobuf`, which is installed only with the optional traces. Otherwise every installation
+would need the package and generated code of the same version, for a message of seven fields. Unknown fields are
+skipped, as protobuf does.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from bundlekeel.model.errors import CodecError
 from bundlekeel.pulsar.formats.external_input import clean
 from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
 
-# Some 5,000 ResourceGroups of one broker.
+# Largest accepted message, in bytes: enough for about 5,000 ResourceGroups.
 MAX_USAGE_BYTES: Final = 256 * 1024
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
 _VARINT_BYTES: Final = 10
 _NUMBERS: Final = 2**29
-# Brokers count in a Java long, where larger values would be negative.
+# Largest valid count, because brokers count in a Java long.
 _MOST: Final = 2**63 - 1
 
 _INFO: Final = {1: "broker", 2: "usageMap"}
@@ -31,9 +32,9 @@ _Fields = Iterator[tuple[str, int | memoryview]]
 
 
 def decode_usage(data: bytes, *, max_bytes: int = MAX_USAGE_BYTES) -> UsageMessage:
-    """Decode one message. Of a repeated field the last one counts.
+    """Decode one message. If a field occurs several times, the last value counts.
 
-    Raises CodecError with the field that is unreadable or missing.
+    Raises CodecError with the name of a field that is unreadable or missing, or if the message is too large.
     """
     if len(data) > max_bytes:
         raise CodecError(f"the message has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
@@ -76,7 +77,7 @@ def _passed(data: memoryview, where: str) -> PassedUsage:
 
 
 def _fields(data: memoryview, names: Mapping[int, str], where: str) -> _Fields:
-    """Yield the fields that have a name, in order. `where`: prefix of the field in errors."""
+    """Yield the fields whose number is in `names`, in order. `where`: prefix of field names in errors."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at, f"{where}field")

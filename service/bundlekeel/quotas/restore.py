@@ -1,6 +1,6 @@
-"""Restore the rates and ResourceGroups that quotas set, for `handback`, which works without a running sidecar.
+"""Restores the rates and ResourceGroups from before the quota groups, for `handback` without a running sidecar.
 
-The stored state stays: a leader that still runs restores as well, and then has nothing left to do.
+The record of set limits is not deleted: a leader that still runs finds everything restored, and then deletes it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bundlekeel.quotas.rates import RateKeeper
 
 _ALL = 2**31
 _WHAT = "rates and resource groups of quotas"
-# List at most this many of the remaining rates separately.
+# Of the rates that could not be restored, list at most this many; count the others.
 _MOST_NAMED = 20
 
 
 async def quotas_owned(coordination: Coordination) -> list[str]:
-    """Return how many rates and groups would be restored, or why this is unknown; empty if there are none."""
+    """Return one line with the number of rates and ResourceGroups to restore, or why it is unknown; empty if 0."""
     try:
         owned, groups = await OwnedLimits(coordination).load()
     except StoreError as error:
@@ -38,15 +38,15 @@ async def quotas_owned(coordination: Coordination) -> list[str]:
 
 
 async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: str, by: str) -> list[str]:
-    """Prevent a running leader from writing rates until the next takeover or `mode act`.
+    """Prevent a running leader from setting rates until the next takeover or `mode act`.
 
-    If there was a takeover, its record already does this and stays. Returns messages for the operator. Raises
-    StoreError if the record cannot be stored.
+    Stores the record of an ended takeover for this. If there is a record already, it does the same and is not changed.
+    Returns messages for the operator. Raises StoreError if the record cannot be stored.
     """
     if await coordination.read(TAKEOVER) is not None:
         return []
     now = clock.wall_ms()
-    # There was no takeover: `by` is empty.
+    # `by` of the takeover is empty, because there was no takeover.
     ended = EndedView(by=by, reason=reason, wall_ms=now, deadman=False)
     record = TakeoverRecord(by="", reason="", wall_ms=now, overrides={}, runtime={}, active=False, ended=ended)
     try:
@@ -59,9 +59,9 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
 async def give_quotas_back(
     admin: QuotaAdmin, commands: QuotaCommands, config: BrokerConfig, coordination: Coordination, clock: Clock
 ) -> list[str]:
-    """Restore all rates and groups. Returns one line per result or problem; empty if quotas own nothing.
+    """Restore all rates and ResourceGroups that Bundlekeel set. Returns one line per result or problem; empty: none.
 
-    Never raises if brokers or the store reject a request.
+    If brokers or the store reject a request, that is a line of the result, and no exception.
     """
     book = OwnedLimits(coordination)
     try:

@@ -41,7 +41,7 @@ class GroupBody(schemas.ReasonBody):
     dispatch_bytes: ByteLimit = None
 
     def group(self, name: str) -> QuotaGroup:
-        """Return the group as the rules use it."""
+        """Return the group of this name with these values. Raises ConfigError if a value is invalid."""
         limits = QuotaLimits(
             publish_messages=self.publish_messages,
             publish_bytes=self.publish_bytes,
@@ -83,7 +83,7 @@ async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
 
 
 def _as_requested(error: ConfigError, name: str) -> ConfigError:
-    """Return the error with the field of the request instead of the field of the settings file."""
+    """Return the error with the name of the request's field instead of the settings file's field."""
     group = f"quotas.groups.{name}"
     field = error.field.removeprefix(f"{group}.")
     if field == group:

@@ -50,7 +50,7 @@ _WORDS: Final = {
 class QuotaService:
     """Returns the leader's last report, and stores the operators' requests.
 
-    `leadership`, `peers`: a follower queries the leader about topics that the stored report omits.
+    `leadership`, `peers`: used by a follower to query the leader about topics that the stored report omits.
     """
 
     def __init__(self, quotas: Quotas, parts: QuotaParts, leadership: Leadership, peers: Peers) -> None:
@@ -61,7 +61,7 @@ class QuotaService:
     # --- queries ---
 
     async def view(self) -> QuotasView:
-        """Return all groups and how they are enforced."""
+        """Return all groups, and whether and how their limits are enforced."""
         report = await self._report()
         declared = self._declared()
         rows = {row["name"]: row for row in report.get("groups", ())}
@@ -99,7 +99,7 @@ class QuotaService:
         return self._row(group, declared, reported, GroupDetailView)
 
     async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
-        """Return why a group or a topic passes its current rate. `here`: do not query the leader."""
+        """Explain the limits of a group or topic and its current throughput. `here`: do not query the leader."""
         if "/" not in name:
             row = await self.group(name)
             codes = [item.code for item in row.defects]
@@ -127,8 +127,10 @@ class QuotaService:
         )
 
     async def _by_leader(self, topic: str) -> QuotaWhyView | None:
-        """Return the leader's response; None if this sidecar leads, or if the leader does not respond or has no such
-        topic."""
+        """Return the leader's explanation of a topic.
+
+        None: this sidecar leads, or the leader does not respond or does not know the topic.
+        """
         leader = self._leadership.leader
         if leader is None or not leader.url or self._p.shared_state.leading:
             return None
@@ -162,13 +164,13 @@ class QuotaService:
         except msgspec.ValidationError:
             if reported is None:
                 raise
-            # The stored report does not fit. The declared limits do not depend on it.
+            # The stored report has another form. Return only the declared limits, which do not depend on it.
             return self._row(group, declared, None, kind)
 
     # --- changing ---
 
     async def put(self, group: QuotaGroup, *, reason: str, by: str) -> GroupSetView:
-        """Set a group. Raises ConfigError if it does not fit the other groups."""
+        """Create or change a group. Raises ConfigError if a value is invalid or another group has the same member."""
         check_least(check_group(group), self._p.settings.least())
         tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
         limits = _limits(group)
@@ -191,7 +193,7 @@ class QuotaService:
         return GroupSetView(name=group.name, origin=API, members=list(group.members), limits=limits)
 
     async def remove(self, name: str, *, reason: str, by: str) -> GroupRemoved:
-        """Remove a group, so that it limits nothing."""
+        """Remove a group, so that its limits do not apply any more. Raises NotFound if there is no such group."""
         declared = self._declared()
         if name not in {group.name for group in declared.groups}:
             raise _unknown(name, declared)
@@ -253,7 +255,7 @@ def _limits(group: QuotaGroup) -> RatesView:
 
 
 def _in_force(name: str, declared: DeclaredGroups) -> Json | None:
-    """Return a group as it is in effect, for the journal."""
+    """Return a group as it applies now, as JSON for the journal; None: there is no such group."""
     group = next((item for item in declared.groups if item.name == name), None)
     if group is None:
         return None
@@ -274,7 +276,7 @@ def _names(declared: DeclaredGroups) -> str:
 
 
 def sentence_of(view: QuotasView) -> str:
-    """Return the state of all groups in one sentence, and why nothing is written if so."""
+    """Return the state of all groups as one sentence, which contains the reason if no rates are written."""
     groups, writes = view.groups, view.writes
     if not groups:
         owned = writes.held
@@ -337,7 +339,7 @@ def _topic_text(row: TopicView) -> list[str]:
 
 
 def topic_why(topic: str, group: str, row: Json) -> QuotaWhyView:
-    """Return why a topic of a group passes its current rate."""
+    """Explain the limits and the current throughput of a group's topic. `row`: the topic's row in the report."""
     view = msgspec.convert(row, TopicView)
     return _answer(topic, "topic", group, _topic_text(view), view.codes)
 

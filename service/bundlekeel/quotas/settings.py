@@ -138,7 +138,7 @@ class QuotaSettings(Section):
         return self
 
     def declared(self) -> tuple[QuotaGroup, ...]:
-        """Return the groups as the rules use them, in the order of the file."""
+        """Return the groups in the order of the settings file."""
         return tuple(
             QuotaGroup(
                 name=name,
@@ -154,11 +154,11 @@ class QuotaSettings(Section):
         )
 
     def least(self) -> Rates:
-        """Return the lowest share of a topic, in the order of `KINDS`."""
+        """Return the lowest share that any topic gets, per second, in the order of `KINDS`."""
         return self.least_messages, self.least_bytes, self.least_messages, self.least_bytes
 
     def tuning(self) -> ShareTuning:
-        """Return the rules for computing shares."""
+        """Return the parameters for computing shares."""
         return ShareTuning(
             room=self.room,
             overcommit=self.overcommit,
@@ -170,10 +170,10 @@ class QuotaSettings(Section):
         )
 
     def write_budget(self) -> WriteBudget:
-        """Return the rules for writes: smallest change, and highest number per cycle."""
+        """Return the limits of writes: smallest change of a rate, and number of writes per cycle."""
         most = max(1, int(self.writes_per_minute * self.cycle / 60))
         return WriteBudget(up=self.write_up, down=self.write_down, most=most)
 
 
-# The sidecar's section `logging` follows.
+# Sections of this feature, by the section of the sidecar that comes after them.
 SECTIONS: Final = {"logging": {"quotas": QuotaSettings}}

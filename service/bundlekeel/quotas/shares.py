@@ -1,14 +1,16 @@
-"""The share engine: compute the limit of each topic of a group for the next cycle. State in, state out.
+"""Computes the shares of a group's topics for the next cycle. The share of a topic is its part of the group's limit.
 
-The throughput of a topic is its demand only while it is not limited. A topic that is limited below its known demand
-keeps that demand. A topic that is limited although it got its known demand has a higher one, of unknown size. At first
-it gets half-way to the fair level (PIP-82's stealing rule), at most twice its throughput unless that was 0 before. If
-it uses that too, its demand counts as unlimited. A lower demand counts after two cycles, or immediately if the
-throughput is 0.
+First the demand of each topic is estimated. While a topic is not limited, its demand is its throughput. While a topic
+is limited below its known demand, that demand stays. If a topic is limited although it got its known demand, the real
+demand is higher. In the next cycle the topic then gets a share halfway between its throughput and an even share
+(PIP-82's stealing rule), but at most twice its throughput, unless that was 0 before. If the topic is limited by this
+share, too, its demand counts as unlimited. A lower demand is used after two cycles, or immediately if the throughput
+is 0.
 
-Then shares are max-min fair. Each topic gets its known demand and some headroom, so that growth is visible. Topics with
-unlimited demand share the rest evenly. The remainder is headroom for bursts. Sums never exceed the limit, except by
-floors of idle topics, the smallest rates that Pulsar can express, and `overcommit`. `Shares.excess` is that difference.
+Then the limit is divided (max-min fairness). Each topic gets its demand and some headroom, so that growth is visible.
+Topics with unlimited demand get equal shares. The remainder is headroom for bursts. The sum of shares exceeds the limit
+only by the minimum shares of idle topics, by the smallest rates that Pulsar can express, and by `overcommit`.
+`Shares.excess` contains this difference.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from bundlekeel.quotas.lines import Lines, renumbered
 from bundlekeel.quotas.topic_shares import TopicBrokers, by_usage
 from bundlekeel.quotas.usage import Key
 
-# Sums of shares stay below the limit by more than rounding can add to them.
+# Sums of shares stay below the limit by this factor, because rounding can increase them.
 _TIGHT: Final = 1 - 1e-12
 
 EVEN, PROPORTIONAL = "even", "proportional"
@@ -41,13 +43,14 @@ class ShareTuning:
     """Parameters of the share engine.
 
     room: headroom of a topic that is not limited, as a part of its demand.
-    overcommit: the part of that headroom which does not count against the limit, since it is not used: sums may exceed
-    the limit by this part. Without it (0), the headroom of small topics reduces the share of the largest ones.
-    floor: the part of the limit that idle topics get together, in addition to the limit, so that they can start.
-    least_messages, least_bytes: no share is below this rate per second, even if the sum then exceeds the limit.
-    burst: the largest part of the limit that one topic gets beyond its demand while no other topic needs it.
-    grace: number of cycles for which an absent topic keeps its claim (its bundle may be moving).
-    split: distribution among the limited topics of a broker: `even` or `proportional` (to throughput).
+    overcommit: part of the demand by which headroom does not count towards the limit, because most of it stays unused.
+    So the sum of shares can exceed the limit by this part. With 0, the headroom of small topics reduces the shares of
+    the largest topics.
+    floor: part of the limit that all idle topics together get in addition to the limit, so that they can start.
+    least_messages, least_bytes: lowest share per second of any topic, even if the sum then exceeds the limit.
+    burst: largest part of the limit that one topic gets beyond its demand while no other topic needs it.
+    grace: number of cycles for which a topic without a report keeps its share, because its bundle can be moving.
+    split: division among the limited topics of a broker: `even`, or `proportional` to their throughput.
     """
 
     room: float = 0.10
@@ -60,16 +63,17 @@ class ShareTuning:
     split: str = EVEN
 
     def least(self, kind: int) -> float:
-        """Return the smallest rate of a kind (column of `KINDS`), per second."""
+        """Return the lowest share of any topic per second. `kind`: column of `KINDS`."""
         return self.least_messages if KINDS[kind].endswith("messages") else self.least_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicClaims:
-    """One row per topic, sorted by key. Matrices have the shape (topics, 4), columns `KINDS`.
+    """Measured values of topics: one row per topic, sorted by key. Matrices have the shape (topics, 4), see `KINDS`.
 
-    `group`: index of its group. `usage`: throughput. `need`: the share that allows this throughput: the busiest
-    partition times the number of partitions. `throttled`: the topic is limited, so its demand is unknown.
+    `group`: index of the topic's group. `usage`: throughput. `need`: the share that allows this throughput, which is
+    the throughput of the busiest partition times the number of partitions. `throttled`: whether the topic is limited,
+    so that its demand is unknown.
     """
 
     keys: tuple[Key, ...]
@@ -98,8 +102,9 @@ def _no_claims() -> TopicClaims:
 class ShareMemory:
     """State of each topic between two cycles.
 
-    `claims`: its last claim. `known`: its known demand. `share`: its last share. `streak`: number of cycles in which
-    that share was not enough; -1: it was below the known demand. `absent`: number of cycles without a report.
+    `claims`: last measured values. `known`: known demand. `share`: last share. `streak`: number of successive cycles in
+    which the topic was limited although its share was its known demand; -1: its share was below the known demand.
+    `absent`: number of cycles without a report.
     """
 
     claims: TopicClaims = field(default_factory=_no_claims)
@@ -111,11 +116,11 @@ class ShareMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Limit of each topic for all of its partitions together, shape (topics, 4); infinite: no limit.
+    """Share of each topic for all of its partitions together, shape (topics, 4); infinite: no limit.
 
-    `level` (groups, 4): the share of a limited topic; infinite if no topic is limited. `excess` (groups, 4): the sum of
-    the shares minus the limit: at most its parts `floor` and `overcommit`, and the smallest rate of each topic.
-    `content` (topics, 4): the share that allows the current throughput; 0 for a limited topic.
+    `level` (groups, 4): the share of topics that get less than their demand; infinite if all get their demand. `excess`
+    (groups, 4): the sum of shares minus the limit, which comes from `floor`, `overcommit` and lowest shares
+    (`ShareTuning`). `content` (topics, 4): the share that allows the current throughput; 0 for a limited topic.
     """
 
     keys: tuple[Key, ...]
@@ -133,7 +138,7 @@ class Shares:
 
 
 def claims_of(lines: Lines, groups: Sequence[str]) -> TopicClaims:
-    """Sum the lines of each topic over its participants. Groups that are not in `groups` are skipped."""
+    """Sum the rows of each topic over its brokers. Groups that are not in `groups` are skipped."""
     number = {name: row for row, name in enumerate(groups)}
     group_of = np.fromiter((number.get(key[0], -1) for key in lines.keys), dtype=np.int64, count=len(lines.keys))
     if group_of.min(initial=0) < 0:
@@ -160,7 +165,10 @@ def claims_of(lines: Lines, groups: Sequence[str]) -> TopicClaims:
 def share_out(
     limits: Floats, groups: Sequence[str], claims: TopicClaims, memory: ShareMemory, tuning: ShareTuning
 ) -> tuple[Shares, ShareMemory]:
-    """Compute the shares of one cycle. `limits`: shape (groups, 4), in the order of `groups`; infinite: no limit."""
+    """Compute the shares of one cycle, and the state for the next cycle.
+
+    `limits`: shape (groups, 4), in the order of `groups`; infinite: no limit.
+    """
     last = memory.claims
     old = renumbered(claims.keys, last.keys)
     was_idle = np.ones(claims.usage.shape, dtype=bool)
@@ -204,7 +212,7 @@ def share_out(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """One kind of rate: the limit of each group, and the group, usage, need and history of each topic."""
+    """The input for one kind of rate: the limit of each group, and the measured values and state of each topic."""
 
     limit: Floats
     group: Ints
@@ -216,12 +224,12 @@ class _Column:
 
 
 def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
-    """Return the shares of the topics and the levels of the groups."""
+    """Return the shares of the topics and the levels of the groups (`Shares.level`) for one kind of rate."""
     group, count = column.group, len(column.limit)
     members = np.maximum(np.bincount(group, minlength=count), 1)
     idle = column.usage <= 0
     busy = np.flatnonzero(~idle)
-    # The overcommitted part of the headroom is distributed but does not count against the limit.
+    # `counted` is the demand that counts towards the limit: headroom up to `overcommit` does not.
     demand = np.maximum(column.known[busy], column.need[busy])
     counted = demand * (1 + max(tuning.room - tuning.overcommit, 0.0))
     grows = column.streak[busy] > 0
@@ -235,7 +243,7 @@ def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
     shares[busy] = filled
     left = np.maximum(column.limit - _sums(shares, group, count), 0.0)
     shares = shares + np.minimum(left / members, tuning.burst * column.limit)[group]
-    # Rounding must not lift a sum above its limit.
+    # Reduce shares whose sum exceeds the limit because of rounding.
     most = column.limit * (1 + min(tuning.overcommit, tuning.room)) * _TIGHT
     total = _sums(shares, group, count)
     over = total > most
@@ -245,7 +253,10 @@ def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
 
 
 def _probes(column: _Column, busy: Ints, fair: Floats) -> Floats:
-    """Return the demand to try for topics that are limited at their known demand. `fair`: their level."""
+    """Return the demand to assume for topics that are limited at their known demand.
+
+    `busy`: indexes of the topics with throughput. `fair`: the level of their group.
+    """
     usage, streak = column.usage[busy], column.streak[busy]
     midway = usage + np.maximum(fair - usage, 0.0) / 2
     twice = 2 * np.maximum(column.need[busy], usage)
@@ -255,10 +266,11 @@ def _probes(column: _Column, busy: Ints, fair: Floats) -> Floats:
 
 
 def water_fill(capacity: Floats, group: Ints, ask: Floats) -> tuple[Floats, Floats]:
-    """Return the max-min shares of each group's capacity: the share of each row and the level of each group.
+    """Divide each group's capacity by max-min fairness; return the share of each row, and the level of each group.
 
-    A row gets its demand if that is at most the level, otherwise the level. The level is infinite if all rows get their
-    demand. The order of rows makes no difference, not even in rounding: sums run over sorted values.
+    A row gets its demand (`ask`) if that is at most the level of its group, otherwise the level. The level is infinite
+    if all rows get their demand. The order of rows does not matter, not even for rounding, because sums are computed
+    over sorted values.
     """
     count = len(capacity)
     order = np.lexsort((ask, group))
@@ -287,7 +299,11 @@ def _sums(values: Floats, group: Ints, count: int) -> Floats:
 def _with_absent(
     claims: TopicClaims, groups: Sequence[str], memory: ShareMemory, tuning: ShareTuning, old: Ints, was_idle: Bools
 ) -> tuple[ShareMemory, Bools]:
-    """Add the claims of topics that are absent for a few cycles. Returns the state to store, with the sorted claims."""
+    """Add the last values of topics that have been without a report for at most `ShareTuning.grace` cycles.
+
+    `old`: index in `memory` of each topic in `claims`; -1: new. `was_idle`: whether it had no throughput before.
+    Returns the state to store, with the sorted claims, and `was_idle` of the sorted claims.
+    """
     last = memory.claims
     number = {name: row for row, name in enumerate(groups)}
     missing = np.ones(len(last.keys), dtype=bool)
@@ -326,7 +342,7 @@ def _learnt(claims: TopicClaims, memory: ShareMemory, old: Ints, room: float) ->
     share[:] = np.inf
     demand[reported], share[reported] = memory.known[old[reported]], memory.share[old[reported]]
     streak[reported] = memory.streak[old[reported]]
-    # The share was below the demand, which explains why the topic is limited.
+    # True where the share was below the known demand, which explains why the topic is limited.
     explained = share < demand * (1 + room) * (1 - 1e-9)
     # Throughput varies, most of all under a limit. So a lower demand is used only after two cycles.
     before = np.zeros_like(demand)
@@ -336,6 +352,7 @@ def _learnt(claims: TopicClaims, memory: ShareMemory, old: Ints, room: float) ->
     falls = np.where(claims.usage > 0, np.maximum(claims.need, before), 0.0)
     return (
         np.where(claims.throttled, demand, falls),
-        # After a cut the backlog comes first, so one more cycle passes before throughput counts as demand.
+        # After a share below the demand start at -1: a backlog is sent first, so throughput shows the demand one cycle
+        # later.
         np.where(claims.throttled, np.where(explained, -1.0, streak + 1), 0.0),
     )

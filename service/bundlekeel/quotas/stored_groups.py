@@ -1,4 +1,4 @@
-"""Quota groups in effect: groups of the settings file, changed by what operators set or removed at run time."""
+"""Quota groups that apply now: those of the settings file, with groups that operators set or removed at run time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Check = Callable[[Sequence[QuotaGroup]], tuple[QuotaGroup, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredGroups:
-    """The groups in effect, with their `origins` and `requests` by name.
+    """The groups that apply now, with their origin (`origins`) and operators' requests (`requests`) by name.
 
-    `removed`: the requests, by name, that removed groups of the settings file. `problems`: requests that are not valid,
-    and removals.
+    `removed`: requests that removed a group of the settings file, by name. `problems`: errors for requests that are
+    not valid any more, and for removed groups of the settings file.
     """
 
     groups: tuple[QuotaGroup, ...] = ()
@@ -30,7 +30,7 @@ class DeclaredGroups:
 
 
 class GroupRegister:
-    """Cache of `declared`, computed again only if a request changes."""
+    """Cache of the groups that apply now (`declared`). They are computed again only if a request changes."""
 
     def __init__(self, settings: Sequence[QuotaGroup]) -> None:
         self.settings = tuple(settings)
@@ -53,9 +53,9 @@ class GroupRegister:
 def declared(
     settings: Sequence[QuotaGroup], requests: Mapping[str, QuotaRequest], check: Check = check_groups
 ) -> DeclaredGroups:
-    """Return the groups that apply now.
+    """Return the groups that apply with these settings and operators' requests.
 
-    A request that is no longer valid, because the settings changed after its check, is skipped and reported.
+    A request can become invalid if the settings change. It is then skipped, and `problems` contains the error.
     """
     groups = [group for group in settings if group.name not in requests]
     problems: list[ConfigError] = []
@@ -77,7 +77,10 @@ def declared(
 
 
 def _add(groups: list[QuotaGroup], more: Sequence[QuotaGroup], problems: list[ConfigError], check: Check) -> None:
-    """Add all groups of `more`; if that is not valid, add halves of them, down to the invalid group."""
+    """Add all groups of `more` that pass `check`, and add an error to `problems` for each other one.
+
+    If not all are valid together, it continues with halves of them, so that few checks are needed.
+    """
     if not more:
         return
     try:
@@ -96,7 +99,7 @@ def _is_removal(request: QuotaRequest | None) -> bool:
 
 
 def _removal_problem(name: str, request: QuotaRequest) -> ConfigError:
-    """Return the problem that the settings declare a group that was removed, perhaps long ago."""
+    """Return the error for a group that the settings declare although an operator has removed it at run time."""
     where, way = f"quotas.groups.{name}", f"bundlekeel quota reset {name}"
     text = f"{where}: declared in the settings, {removed_by(request)}; `{way}` puts it in force again"
     return ConfigError(text, field=where, value=name, allowed=way)

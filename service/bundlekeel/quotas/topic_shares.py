@@ -1,4 +1,4 @@
-"""Distributes a broker's part of a group's limit among its topics, in proportion to their throughput."""
+"""Divides a broker's part of a group's limit among the group's topics there, in proportion to their throughput."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import numpy as np
 from bundlekeel.model.load import Floats, Ints
 from bundlekeel.model.snapshot import Bools
 
-# This part is divided evenly, whatever the topics used before. Otherwise a new topic could never grow.
+# This part is divided evenly, independent of the topics' throughput, because a new topic could never grow otherwise.
 _EVEN_PART: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBrokers:
-    """The brokers that serve each topic: one row per topic and participant, sorted by both.
+    """The brokers that serve each topic: one row per topic and broker (participant), sorted by both.
 
-    `topic`, `participant`: their numbers. `usage`: shape (rows, 4), the throughput there.
+    `topic`, `participant`: indexes of the row's topic and broker. `usage`: throughput of the topic there, shape
+    (rows, 4).
     """
 
     topic: Ints
@@ -27,11 +28,11 @@ class TopicBrokers:
 
 
 def by_usage(share: Floats, group: Ints, limited: Bools, homes: TopicBrokers, kind: int) -> Floats:
-    """Distribute the shares of limited topics (`limited`) again within each broker, and return all shares.
+    """Divide the shares of limited topics (`limited`) again within each broker, and return the shares of all topics.
 
-    A tenth is divided evenly, the rest in proportion to the throughput. So shares drift to even, by a tenth in each
-    cycle. The sum of a broker stays the same. A topic of several brokers adds up its parts. An idle topic keeps its
-    share.
+    A tenth of a broker's sum is divided evenly, the rest in proportion to the throughput. So over many cycles shares
+    become equal, by a tenth of the difference per cycle. The sum at each broker stays the same. A topic at several
+    brokers gets the sum of its parts. A topic without throughput keeps its share.
     """
     here = homes.usage[:, kind]
     total = np.bincount(homes.topic, here, minlength=len(share))
@@ -46,6 +47,6 @@ def by_usage(share: Floats, group: Ints, limited: Bools, homes: TopicBrokers, ki
     parts = _EVEN_PART * pool[pool_of] / count[pool_of] + (1 - _EVEN_PART) * pool[pool_of] * used / passed[pool_of]
     shares = share.copy()
     changed = limited & (total > 0)
-    # Rounding must not lift a group above its sum.
+    # Reduce shares where rounding has increased a group's sum.
     shares[changed] = np.bincount(topic, parts, minlength=len(share))[changed] * (1 - 1e-12)
     return shares

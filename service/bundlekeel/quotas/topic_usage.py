@@ -1,4 +1,4 @@
-"""Usage of the members of quota groups, queried from the brokers that serve them."""
+"""Queries the throughput of the topics in quota groups from the brokers that serve them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bundlekeel.quotas.usage import TopicRates
 
 _log = structlog.get_logger(__name__)
 
-# A new namespace joins its group as soon as it has load. Namespaces without load are read again after this time.
+# Seconds between two reads of all namespaces. A new namespace with load joins its group earlier.
 _NAMES_SECONDS: Final = 30.0
 # Seconds between two reads of a topic's number of partitions.
 _PARTITIONS_SECONDS: Final = 60.0
@@ -30,9 +30,9 @@ _PARTITIONS_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageAnswers:
-    """Responses of the brokers.
+    """Responses of the brokers with the rates of their topics.
 
-    `queried`: the queried brokers. `unresponsive`: the brokers that did not respond, with the reason.
+    `queried`: the queried brokers. `unresponsive`: brokers that did not respond, with the reason.
     """
 
     measured: tuple[TopicRates, ...]
@@ -41,9 +41,9 @@ class UsageAnswers:
 
 
 class UsageSurvey:
-    """Queries the brokers that own limited bundles, and all brokers every few cycles.
+    """Queries the brokers that own bundles of quota groups, and all brokers every few cycles.
 
-    A load report can be minutes old, so it may lack bundles that a broker has loaded since.
+    All brokers are needed, because a load report can be minutes old and omit bundles that a broker has loaded since.
     """
 
     def __init__(self, admin: QuotaAdmin, metadata: Metadata, clock: Clock, every: int) -> None:
@@ -58,21 +58,20 @@ class UsageSurvey:
         self._resolved: tuple[tuple[tuple[QuotaGroup, ...], tuple[str, ...], frozenset[str]], Membership] | None = None
 
     async def membership(self, groups: tuple[QuotaGroup, ...], snapshot: Snapshot | None) -> Membership:
-        """Return which group each namespace belongs to now. Raises StoreError if tenants and namespaces cannot be
-        read."""
+        """Return the group of each namespace now. Raises StoreError if tenants or namespaces cannot be read."""
         if self._clock.boot() - self._names_boot > _NAMES_SECONDS:
             self._names = tuple(await self._metadata.tenants()), tuple(await self._metadata.namespaces())
             self._names_boot = self._clock.boot()
         tenants, namespaces = self._names
         loaded = snapshot.bundles.namespaces if snapshot is not None else ()
         inputs = groups, tenants, frozenset([*namespaces, *loaded])
-        # Resolving 100,000 namespaces takes a while.
+        # Compute it only if the input has changed, because it takes long with 100,000 namespaces.
         if self._resolved is None or self._resolved[0] != inputs:
             self._resolved = inputs, resolve(*inputs)
         return self._resolved[1]
 
     def names_changed(self) -> None:
-        """Read tenants and namespaces again with the next membership."""
+        """Make the next call of `membership` read tenants and namespaces again."""
         self._names_boot = float("-inf")
 
     async def survey(
@@ -85,8 +84,8 @@ class UsageSurvey:
     ) -> UsageAnswers:
         """Return the usage of every limited topic.
 
-        `arriving`: bundles in transit, with their target. `serving`: brokers that reported limited topics. They are
-        queried again after their last bundle has left, else its topics would count twice.
+        `arriving`: bundles in transit, with their target. `serving`: brokers that reported topics of groups. These are
+        queried again even after their last bundle has left: with their old values its topics would count twice.
         """
         members = membership.group_of
         self._turn += 1
@@ -106,14 +105,14 @@ class UsageSurvey:
         try:
             return await self._admin.topic_rates(broker, members)
         except AdminApiError as error:
-            _log.info("usage of topics not reported", broker=broker, error=str(error))
+            _log.info("broker did not return topic rates, using its last ones", broker=broker, error=str(error))
             return str(error)
 
     async def partitions(self, measured: Mapping[str, int]) -> dict[str, int]:
         """Return the number of partitions of each topic.
 
-        If it cannot be read, the last number read applies, but at least the number of partitions that brokers
-        reported. `measured`: that number by topic.
+        `measured`: number of partitions that brokers reported, by topic. The result is at least this number; if the
+        store cannot be read, it is the last number that was read.
         """
         now = self._clock.boot()
         self._partitions = {base: entry for base, entry in self._partitions.items() if base in measured}
@@ -125,7 +124,7 @@ class UsageSurvey:
         try:
             self._partitions[base] = await self._metadata.partitions(base), now
         except StoreError as error:
-            _log.info("partitions not reported", topic=base, error=str(error))
+            _log.info("partition count could not be read, using the last one", topic=base, error=str(error))
 
 
 def _owners(snapshot: Snapshot, members: Collection[str]) -> set[str]:

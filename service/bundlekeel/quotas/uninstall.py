@@ -9,7 +9,7 @@ from bundlekeel.quotas.owned_limits import OwnedLimits
 
 
 async def forbid_uninstall(coordination: Coordination) -> None:
-    """Raises Conflict if Bundlekeel has set rates or ResourceGroups, whose earlier values are only in the record."""
+    """Raise Conflict if Bundlekeel has set rates or ResourceGroups: only the shared state has their earlier values."""
     owned, groups = await OwnedLimits(coordination).load()
     if count := len(owned) + len(groups):
         raise Conflict(f"{numbered(count, 'rate')} of quota groups would stay: run `bundlekeel handback` first")

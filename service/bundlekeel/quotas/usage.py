@@ -1,7 +1,7 @@
-"""Usage: throughput by group, broker and topic, as columns.
+"""Usage tables: throughput by group, broker and topic, as columns.
 
-Pulsar resolves topic policies by the partitioned topic. So `topic` is the partitioned topic here, and each row is one
-partition, or one topic without partitions, at its broker.
+`topic` always is the partitioned topic, because Pulsar's topic policies apply to it. Each row of a table is one
+partition, or one topic without partitions, at the broker that serves it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from bundlekeel.quotas.groups import KINDS, Membership, Rates
 
 _PARTITION: Final = "-partition-"
 Key = tuple[str, str]  # group, topic
-# Number of names that are compared in one step with those of the last report.
+# Names are compared with those of the last report in steps of this number.
 _STRIDE: Final = 64
-# Number of names of absent topics that stay in the cache in any case.
+# The cache keeps up to this many names of topics that no broker reports any more.
 _SPARE_NAMES: Final = 10_000
 
 
 class TopicRates(NamedTuple):
-    """Report of one broker: the rates of each topic or partition it serves, averaged over the last report cycle.
+    """Response of one broker: rates of each topic or partition that it serves, averaged over its statistics interval.
 
     `names`: full names, sorted. `rates`: shape (names, 4), columns `KINDS`.
     """
@@ -41,9 +41,9 @@ class TopicRates(NamedTuple):
 class UsageTable:
     """One row per topic or partition that belongs to a group, sorted by topic and broker.
 
-    `keys`: group and (partitioned) topic, sorted. `key`: index in `keys`. `broker`: index in `brokers`. `group`: index
-    of its group. `rates`: shape (rows, 4), columns `KINDS`. `seen`: number of reported partitions, by partitioned
-    topic.
+    `keys`: sorted pairs of group and partitioned topic. `key`, `broker`, `group`: each row's index in `keys`, in
+    `brokers`, and among the groups. `rates`: shape (rows, 4), columns `KINDS`. `seen`: number of reported partitions,
+    by partitioned topic.
     """
 
     keys: tuple[Key, ...]
@@ -65,9 +65,10 @@ class UsageTable:
 
 
 class _Names(dict[str, int]):
-    """Cache from topic name to key; -1: the topic is in no group. Also the topic and the group of each key.
+    """Cache with a number (key) for each topic name; -1: the topic is in no group.
 
-    The names are of partitioned topics: a dictionary of all partitions would be larger than everything else.
+    `topics`, `groups`: topic and group of each key. It contains no names of partitions, which would need too much
+    memory.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -77,7 +78,7 @@ class _Names(dict[str, int]):
         self.groups: list[int] = []
 
     def numbers_of(self, names: Sequence[str]) -> Ints:
-        """Return twice the key of each name, plus one for a partition; negative for topics without a group.
+        """Return, for each name, twice the key of its topic, plus 1 if the name is a partition; -1: it has no group.
 
         Raises ValueError if a name is not a topic name.
         """
@@ -87,10 +88,10 @@ class _Names(dict[str, int]):
         return np.where(key < 0, -1, 2 * key + parted)
 
     def numbers_again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
-        """Return the same numbers as `numbers_of`, reusing `ids`, the numbers of the names `before`.
+        """Return the same as `numbers_of(names)`, but faster if `names` are nearly equal to the earlier names `before`.
 
-        Names that follow each other as before need no look-up, so this is fast if few topics came or went. Raises
-        ValueError if a name is not a topic name.
+        `ids`: the numbers of `before`, which are copied for parts of `names` that have not changed. Raises ValueError
+        if a name is not a topic name.
         """
         if not before:
             return self.numbers_of(names)
@@ -107,7 +108,7 @@ class _Names(dict[str, int]):
         return numbers
 
     def __missing__(self, topic: str) -> int:
-        """Return the key of a new topic name, and add it. Every spelling of a topic has the same key."""
+        """Add a new topic name and return its key. Short and full names of a topic get the same key."""
         domain, namespace, local = topic_parts(topic)
         group = self.membership.group_of.get(namespace)
         if group is None:
@@ -123,7 +124,7 @@ class _Names(dict[str, int]):
 
 
 class Catalogue:
-    """Builds usage tables. Caches what depends on names alone: parsing half a million names takes seconds."""
+    """Builds usage tables. Caches what depends only on names, because parsing half a million of them takes seconds."""
 
     def __init__(self) -> None:
         self._names = _Names(Membership())
@@ -135,7 +136,7 @@ class Catalogue:
         self._counted: tuple[tuple[Key, ...], Ints, Mapping[str, int]] = ((), self._rank, {})
 
     def table(self, reports: Sequence[TopicRates], membership: Membership) -> UsageTable:
-        """Return the topics whose namespace belongs to a group, from one report per broker.
+        """Return the usage table of all topics whose namespace belongs to a group. `reports`: one per broker.
 
         Rates that are not finite and positive count as 0. Raises ValueError if a name is not a topic name.
         """
@@ -167,7 +168,7 @@ class Catalogue:
             self._keys = ()
 
     def _framed(self, brokers: tuple[str, ...]) -> tuple[UsageTable, Ints]:
-        """Return a table without rates, and the index of each of its rows in the concatenated reports."""
+        """Return a table without rates, and for each row its index in the reports of all brokers, joined together."""
         numbers = [ids for _, ids in self._reports.values()]
         ids = np.concatenate([np.zeros(0, dtype=np.int64), *numbers])
         broker = np.repeat(np.arange(len(brokers)), [len(item) for item in numbers])
@@ -175,7 +176,7 @@ class Catalogue:
         rows_in_groups = np.flatnonzero(key >= 0)
         self._sort(key[rows_in_groups])
         ranked = self._rank[key[rows_in_groups]]
-        # The rows are in the order of brokers already.
+        # Sort only by key, because the rows are in the order of brokers already.
         order = in_order(ranked)
         rows = rows_in_groups[order]
         count = np.bincount(ranked[parted[rows_in_groups]], minlength=len(self._keys))
@@ -198,7 +199,7 @@ class Catalogue:
         return counts
 
     def _sort(self, key: Ints) -> None:
-        """Sort the keys in use. The tuple stays the same object unless topics came or went."""
+        """Sort the keys that occur in `key`. If they have not changed, their tuple stays the same object."""
         topics, groups = self._names.topics, self._names.groups
         used = np.bincount(key, minlength=len(topics)) > 0
         if np.array_equal(used, self._used):
@@ -206,7 +207,7 @@ class Catalogue:
         names = [group.name for group in self._names.membership.groups]
         order = np.zeros(len(names), dtype=np.int64)
         order[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-        # First by topic, then by group: sorting strings takes half as long as sorting pairs of them.
+        # Sort by topic, then by group in a second step, because sorting pairs of strings takes twice as long.
         numbers = np.array(sorted(np.flatnonzero(used).tolist(), key=topics.__getitem__), dtype=np.int64)
         numbers = numbers[in_order(order[np.array(groups, dtype=np.int64)[numbers]])]
         self._used = used
@@ -216,7 +217,7 @@ class Catalogue:
 
 
 def _after(names: Sequence[str], name: str, since: int) -> int:
-    """Return the index after `name`, searched near `since`; one step further if it is not there."""
+    """Return the index after `name`, searched near the index `since`; `since` plus one step if it is not found."""
     try:
         return names.index(name, max(0, since - _STRIDE), since + 2 * _STRIDE) + 1
     except ValueError:
@@ -229,7 +230,7 @@ def topic_of(name: str) -> str:
 
 
 def topics_of(names: Iterable[str]) -> list[str]:
-    """Return the partitioned topic of each name; unchanged names stay the same object."""
+    """Return the partitioned topic of each name. A name that is not a partition is returned as the same object."""
     return [
         base if mark and number.isdecimal() else name
         for name in names
@@ -244,10 +245,10 @@ def sums(rates: Floats, key: Ints, count: int) -> Floats:
 
 
 class UsageLine(NamedTuple):
-    """Report of one participant on one topic of a group: the sum of its partitions there.
+    """Usage of one topic of a group at one broker (participant): the sum of the topic's partitions there.
 
-    `peak`: its busiest partition there. `throttled`: by kind, whether a partition there is at its limit, so that its
-    demand is unknown. `partitions`: number of partitions of the whole topic, at all brokers.
+    `peak`: rates of the busiest partition there. `throttled`: by kind, whether a partition there is at its limit, so
+    that its demand is unknown. `partitions`: number of partitions of the whole topic, at all brokers.
     """
 
     usage: Rates

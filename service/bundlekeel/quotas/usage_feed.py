@@ -1,6 +1,7 @@
-"""The topic in which brokers publish their usage of ResourceGroups (PIP-82).
+"""Reads the topic in which brokers publish their usage of ResourceGroups (PIP-82).
 
-It is non-persistent: a reader receives only new messages, and each broker repeats all of its usage within six periods.
+The topic is non-persistent, so a reader receives only new messages. Each broker repeats all of its usage within six
+publishing periods.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from bundlekeel.quotas.published_usage import ResourceGroupUsage
 from bundlekeel.quotas.resource_usage import decode_usage
 
 _USAGE_TOPIC: Final[tuple[Topic, ...]] = ("usage",)
-# Stopped brokers are kept, as in Pulsar. Beyond this many, the broker with the oldest message is dropped.
+# The values of stopped brokers are kept, as in Pulsar. If there are more brokers than this, the one with the oldest
+# message is dropped.
 MOST_BROKERS: Final = 1000
 
 
 class TopicUsageFeed:
-    """`ports.UsageFeed` through its own `TopicsProcess`.
+    """Implements `ports.UsageFeed` with its own process of the Pulsar client.
 
-    A client that cannot read this topic is restarted occasionally, which must not affect load data and ownership
-    channel.
+    A client that cannot read this topic is restarted occasionally. In a shared process this would interrupt load data
+    and the ownership channel, too.
     """
 
     topics = _USAGE_TOPIC
@@ -63,7 +65,7 @@ class TopicUsageFeed:
         return replace(status, state="down" if self._lost else "connecting", detail=self._lost)
 
     async def close(self) -> None:
-        """Stop listening and drop all data. The process ends."""
+        """Stop listening, drop all data, and end the client's process."""
         self._started = False
         await self._process.stop(self)
         self.child_ended()
@@ -88,12 +90,12 @@ class TopicUsageFeed:
         self._live, self._lost = False, ""
 
     def state_changed(self) -> None:
-        """Do nothing: `tables` reads the state."""
+        """Do nothing, because `tables` reads the state when needed."""
 
     # ------------------------------------------------------------------------------------------------------
 
     def _take(self, message: Message) -> None:
-        """Store one message. An unusable one changes nothing else."""
+        """Store the usage in one message. An unusable message only sets the fault."""
         if message.data is None:
             self._fault = f"the message has {message.size} bytes"
             return
@@ -103,7 +105,7 @@ class TopicUsageFeed:
             self._fault = str(error)
             return
         now, before = self._clock.wall_ms(), self._latest.pop(message_usage.broker, {})
-        # Newest last, so that the first broker is the one with the oldest message.
+        # Add the broker at the end of the dictionary, so that the first one has the oldest message.
         self._latest[message_usage.broker] = {
             usage.group: _after(before.get(usage.group), usage, now) for usage in message_usage.groups
         }

@@ -1,7 +1,7 @@
-"""Usage of resource groups that brokers publish through Pulsar's own transport, for display only.
+"""Usage of ResourceGroups that brokers publish to each other, for display only.
 
-Brokers divide the limit of a ResourceGroup by these values. Next to the measured usage they show whether the traffic
-of a broker is counted.
+Brokers divide the limit of a ResourceGroup by these values. Compared with the measured usage, they show operators
+whether the other brokers count the traffic of a broker.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bundlekeel.quotas.usage import UsageTable
 
 Json = dict[str, Any]
 TRANSPORT_KEY: Final = "resourceUsageTransportClassName"
-# Pulsar contains this transport only. The messages of others are unknown.
+# Class of the only transport that Pulsar contains. The messages of other transports are unknown.
 BY_TOPIC: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
 _PERIOD_KEY: Final = "resourceUsageTransportPublishIntervalInSecs"
 _PERIOD_DEFAULT: Final = 60.0
-# Maximum number of rows of all groups: the report must fit into the shared state.
+# Maximum number of rows of all groups together, because the report must fit into the shared state.
 _ALL_ROWS: Final = 2000
 
 
@@ -32,7 +32,8 @@ _ALL_ROWS: Final = 2000
 class UsageListener:
     """Reads the published usage while there are quota groups and brokers publish their usage.
 
-    `service_urls` replaces the addresses that brokers registered. `prefer_tls` selects a broker's encrypted address.
+    `service_urls`: addresses of brokers, used instead of those that the brokers registered. `prefer_tls`: use the
+    brokers' encrypted addresses.
     """
 
     feed: UsageFeed
@@ -45,7 +46,10 @@ class UsageListener:
     _listens: bool = False
 
     async def follow(self, groups: bool, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Start or stop listening. `groups`: whether there are quota groups. Never waits for a broker."""
+        """Start to listen if there are quota groups (`groups`) and a broker publishes its usage, else stop.
+
+        Does not wait for a broker.
+        """
         settings = [values for broker in endpoints if (values := self.config.values(broker)) is not None]
         if not groups or (settings and not any(values.get(TRANSPORT_KEY) == BY_TOPIC for values in settings)):
             await self.stop()
@@ -63,14 +67,14 @@ class UsageListener:
             await self.feed.close()
 
     def view(self) -> Json:
-        """Return whether usage is received: the fields of `answers.quotas.TransportView`."""
+        """Return the state of the subscription, with the fields of `quotas.responses.TransportView`."""
         tables = self.feed.tables()
         return {**asdict(tables.status), "fault": tables.fault}
 
     def reported(
         self, membership: Membership, table: UsageTable, endpoints: Mapping[str, BrokerEndpoint]
     ) -> dict[str, list[Json]]:
-        """Return per group one row for each broker that published its usage or serves the group, most usage first."""
+        """Return, by group, one row for each broker that published its usage or serves the group; most usage first."""
         if not self._listens:
             return {}
         received = self.feed.tables().latest
@@ -106,13 +110,13 @@ class UsageListener:
         return self._ids.get(_url(url), url)
 
     def _period(self, broker: str) -> float:
-        """Return the broker's interval in seconds; for a broker that has left, the interval of the others."""
+        """Return the seconds between two reports of a broker; for a stopped broker, the interval of the others."""
         values = self.config.values(broker) or self.config.adoptable()
         return setting(values, _PERIOD_KEY, _PERIOD_DEFAULT, lowest=1)
 
 
 def uncounted(rows: Sequence[Json]) -> set[str]:
-    """Return the brokers whose last message was that they pass nothing: they do not reduce the limit of others."""
+    """Return the brokers that last published a usage of 0, so that they do not reduce the quotas of other brokers."""
     return {
         row["broker"] for row in rows if row["reported"]["publish_messages"] == row["reported"]["publish_bytes"] == 0
     }

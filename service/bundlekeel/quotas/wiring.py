@@ -1,4 +1,4 @@
-"""Quota groups of a sidecar and of commands: adapters, parts, and handback."""
+"""Creates the objects of quota groups for a sidecar, and does their handback for commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bundlekeel.wiring.reading import Reading
 
 
 def adapters_of(loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> QuotaAdapters:
-    """Return the client for rates, over the connections of `admin`, and the reader of published usage."""
+    """Return the client for rates, which uses the connections of `admin`, and the reader of published usage."""
     process = TopicsProcess(topics_options(loaded), clock=clock)
     http = HttpQuotaAdmin(admin.http)
     return QuotaAdapters(admin=http, commands=http, usage_feed=TopicUsageFeed(process, clock=clock))
@@ -70,7 +70,7 @@ async def hand_back(loaded: LoadedSettings, out: Outside, *, taken_over: bool, r
     aside: list[str] = []
     enforced = loaded.settings.section(QuotaSettings).enforcer != "off"
     if not taken_over and (enforced or await quotas_owned(out.coordination)):
-        # Suspend quotas first, because a running leader would write the rates again.
+        # Prevent a running leader from writing rates first, because it would set the restored ones again.
         aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
     back = await give_quotas_back(adapters.admin, adapters.commands, out.config, out.coordination, out.clock)
     return aside + back

@@ -1,6 +1,7 @@
-"""Dry run of the assignment pipeline: the broker that an unowned bundle would get.
+"""Computes which broker would get a bundle that no broker owns, without assigning it.
 
-A lookup at a broker would assign the bundle. This runs our own copy of the pipeline on the latest snapshot.
+A lookup at a broker would assign the bundle. So this module runs our own copy of the broker's selection steps on the
+latest snapshot.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from bundlekeel.requests.where import where
 from bundlekeel.requests.where_responses import AssignmentView, DroppedView, Place, StepView
 
 _PLACEMENT_KEY = "loadBalancerLoadPlacementStrategy"
-# At most this many brokers in a sentence.
+# A sentence lists at most this many brokers.
 _NAMED = 5
-# Limits of results, and of results times brokers: each result contains every broker in every step.
+# A response has at most this many results, and at most this many results times brokers, because each result lists
+# every broker in every step.
 MOST_ANSWERS = 200
 MOST_CANDIDATES = 20_000
 
@@ -33,10 +35,10 @@ MOST_CANDIDATES = 20_000
 async def assignments(
     names: Sequence[str], *, cycle: Cycle, policies: PolicyCache, metadata: Metadata, ownership: Ownership
 ) -> list[AssignmentView]:
-    """Return one result per bundle, for a partitioned topic one per partition, for a namespace one per bundle.
+    """Return the broker that each name would get: one result per bundle or topic.
 
-    Raises NotFound if a name does not exist, SnapshotError before the first cycle, and ConfigError if there are too
-    many bundles.
+    A partitioned topic has one result per partition, a namespace one per bundle. Raises NotFound if a name does not
+    exist, SnapshotError before the first cycle, and ConfigError if there would be too many results.
     """
     snapshot = cycle.demand_snapshot()
     rows = [row for name in names for row in await where(name, metadata=metadata, ownership=ownership)]
@@ -52,15 +54,14 @@ async def assignments(
         placement=_placement(settings.get(_PLACEMENT_KEY, "")),
         in_turn=name_set(settings.get(EXCLUDED, "")),
     )
-    # In a thread, because each result contains every broker in every step.
+    # In a thread, because it takes long: each result contains every broker in every step.
     return await asyncio.to_thread(lambda: [_answer(row, inputs) for row in rows])
 
 
 def _placement(class_name: str) -> str:
-    """Return our name of the placement class that brokers run; for an unknown class its own name without the
-    package.
+    """Return our name for the Java class by which brokers place bundles; an unknown class keeps its short name.
 
-    Without a class it is LeastLongTermMessageRate, Pulsar's default.
+    `class_name`: with or without the package; "": LeastLongTermMessageRate, Pulsar's default.
     """
     short = class_name.rpartition(".")[2] or "LeastLongTermMessageRate"
     return STRATEGY_CLASSES.get(short, short)

@@ -1,7 +1,7 @@
-"""`doctor`: checks every connection and permission, and explains how to fix each problem. Reads only, in every mode.
+"""`doctor`: checks every connection and permission, and explains how to fix each problem.
 
-The one exception is the command's write below our own root. Every sidecar needs this right, and only sidecars read
-there.
+It changes nothing, in any mode, except for one write of the command below Bundlekeel's root in the metadata store,
+which tests the right to write. Every sidecar needs this right, and only sidecars read this subtree.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ from bundlekeel.settings.parameters import STOCK
 _PATIENCE = 5
 # Brokers publish a changed load within this time, in seconds.
 _LOADS_SECONDS = 5.0
-# Modes in which brokers publish their load on topics after changes.
+# Load manager modes in which brokers publish their load on topics, whenever it changes.
 _PUBLISHING = ("extensible", "mixed")
-# CPU values that differ by at most this share of the limit count as equal: their samples have different times.
+# CPU values that differ by at most this share of the CPU limit count as equal, because brokers measure at different
+# times.
 CPU_ALIKE_SHARE = 0.03
 
 
@@ -68,8 +69,8 @@ CPU_ALIKE_SHARE = 0.03
 class DoctorContext:
     """Dependencies of the checks.
 
-    `used`: returns the parameters that follow from a broker's configuration, and the origin of each. `hosts`: the
-    Host headers that the API of this host accepts. `records`: see `document_check`.
+    `used`: returns the parameters that follow from a broker's configuration, and the origin of each parameter.
+    `hosts`: the Host headers that the API of this host accepts. `records`: see `document_check`.
     """
 
     coordination: Coordination
@@ -92,9 +93,10 @@ class DoctorContext:
 
 
 async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool = True) -> list[Check]:
-    """Return all checks, in the order in which an operator would fix them. Stops early where the rest is untestable.
+    """Run the checks and return them in the order in which an operator would fix the problems.
 
-    `writes`: also test the right to write below our own root.
+    Returns only the first checks if a failure makes all later ones impossible. `within`: seconds to wait for a
+    response. `writes`: also test the right to write below our own root.
     """
     checks = [await _store(context, within)]
     if not checks[0].ok:
@@ -167,7 +169,7 @@ async def _root(context: DoctorContext, *, writes: bool) -> Check:
         version = document.version if document else None
         await context.coordination.write_shared("doctor", b"{}", version=version)
     except StaleWrite:
-        pass  # another doctor wrote at the same time: so writing works
+        pass  # another `doctor` wrote at the same time, so writing works
     except StoreError as error:
         fix = "grant create, read, write and delete below the `/bundlekeel` root to this identity"
         return Check.failed("own root", f"cannot write below Bundlekeel's root: {error}", fix)
@@ -189,7 +191,7 @@ async def _members(context: DoctorContext) -> Check:
         fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"
         return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
     local = [member for member in members if host_and_port(member.url)[0] in LOOPBACK]
-    # On one host, no two sidecars can listen on the same port.
+    # A loopback address is fine if all sidecars run on one host: then all have one, with different ports.
     if not local or len(local) == len(urls) == len(set(urls)):
         return Check.passed("sidecars", text)
     names = some([member.id for member in local])
@@ -229,7 +231,7 @@ async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterVie
 
 
 async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check that the brokers run with our cluster's name, and have their policies where we read them."""
+    """Check that the brokers have the cluster name of our settings, and store policies where we read them."""
     name, store = "cluster name", "configuration store"
     try:
         await context.config.refresh(picture.endpoints, force=True)
@@ -247,7 +249,7 @@ async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Che
 
 
 def _compared(name: str, theirs: str) -> Check:
-    """Return a check with the value of the brokers, which agrees with ours, or a warning if no broker reported it."""
+    """Return a passed check with the brokers' value, or a warning if that value is empty: no broker reported it."""
     if theirs:
         return Check.passed(name, theirs)
     fix = "let this sidecar read the brokers' configuration: see the check `admin API`"
@@ -257,10 +259,10 @@ def _compared(name: str, theirs: str) -> Check:
 async def _listening(
     context: DoctorContext, picture: RawClusterView, within: float
 ) -> tuple[LoadTables, RawClusterView]:
-    """Return the load topics and the view, after waiting for both.
+    """Wait for loads that brokers publish on topics; return the received tables and the current cluster view.
 
-    A process that has just started is still connecting. Brokers whose load does not change much publish nothing for
-    minutes; changed loads arrive within seconds.
+    Waits up to `within` seconds while this process connects to the topics, and a few seconds for a broker without a
+    load: changed loads arrive within seconds, but a broker with a steady load publishes nothing for minutes.
     """
     start, tables = context.clock.boot(), context.feed()
     while picture.mode in _PUBLISHING:
@@ -289,9 +291,9 @@ def _reports(context: DoctorContext, picture: RawClusterView, tables: LoadTables
 
 
 def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
-    """Check a broker that has not published its load since we began to listen.
+    """Return the check of a broker that has published no load since we began to listen.
 
-    That is wrong only after the longest interval between its reports.
+    It passes until the longest interval between that broker's reports is over, and is a warning afterwards.
     """
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
     listened = (context.clock.wall_ms() - tables.status.since_ms) / 1000
@@ -332,7 +334,10 @@ def _admin(context: DoctorContext, picture: RawClusterView) -> list[Check]:
 
 
 def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Return how each broker measures and reports. A plan uses the largest value of each setting (`BrokerConfig`)."""
+    """Return checks of the brokers' settings for measuring and reporting load.
+
+    If brokers differ, a plan uses the largest value of each setting (`BrokerConfig`).
+    """
     alike: dict[str, list[str]] = {}
     for broker in sorted(picture.endpoints):
         params, origins = context.used(context.config.values(broker) or {})
@@ -377,7 +382,7 @@ def _load_manager(picture: RawClusterView) -> Check:
 
 
 def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
-    """Check that the topics are followed on which extensible brokers publish their load."""
+    """Check that this process receives the topics on which brokers with the extensible load manager publish load."""
     if picture.mode not in _PUBLISHING:
         return []
     reporting = sum(1 for broker in picture.endpoints if (item := tables.latest.get(broker)) and item.load is not None)
@@ -398,7 +403,7 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
 
 
 async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture: RawClusterView) -> list[Check]:
-    """Check for an active takeover that a sidecar balances the bundles that the brokers skip."""
+    """Check, during a takeover, that a sidecar balances the bundles that the brokers do not balance any more."""
     if record is None or not record.active:
         return []
     scope = f" for {some(record.namespaces)}" if record.namespaces else ""
@@ -419,7 +424,10 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture
 
 
 def _off(name: str, state_of: Mapping[str, bool | None]) -> Check:
-    """Return a check of a feature that no broker is known to have on. None: the broker could not be queried."""
+    """Return the check of a feature that is on at no broker: a warning if a broker could not be queried.
+
+    `state_of`: whether the feature is on, by broker; None: the broker could not be queried.
+    """
     if unknown := [broker for broker, on in state_of.items() if on is None]:
         return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
     return Check.passed(name, "off on every broker")
@@ -467,7 +475,7 @@ async def _leader(context: DoctorContext) -> Check:
 
 
 def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check the brokers' limits and clocks by their loads."""
+    """Check the brokers' resource limits and clocks against the loads that they report."""
     if picture.reports:
         return [
             _blind(context, picture),
@@ -503,7 +511,7 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
-    """Check that no broker uses more than its limits allow."""
+    """Check that no broker reports a usage above its own limit."""
     snapshot = build_snapshot(
         reports=picture.reports,
         averages=Averages(),
@@ -543,7 +551,7 @@ def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check the policies that limit where bundles may live. A policy that is unreadable, or matches no broker,
+    """Check the policies that restrict the brokers of a bundle: an unreadable one, or one without a live broker,
     blocks moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
     book = PolicyCache(context.metadata, context.config)
@@ -551,7 +559,7 @@ async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Che
     for _ in range(_PATIENCE):
         if not policies.unknown:
             break
-        await context.clock.sleep(0.2)  # the configuration store's session may start a moment later
+        await context.clock.sleep(0.2)  # the session with the configuration store may still be connecting
         policies = await book.read(named)
     if policies.unknown:
         fix = "check `configuration_store` in the settings; nothing moves until then"
@@ -560,7 +568,7 @@ async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Che
 
 
 def _readable(policies: Policies) -> Check:
-    """Return a warning about policies that cannot be read, or how many there are."""
+    """Return a warning if a policy cannot be read, else a passed check with the number of policies."""
     texts = [text for policy in policies.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
     if foreign:

@@ -13,9 +13,9 @@ _PAUSE_SECONDS = 0.1
 
 
 async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 10.0) -> list[Check]:
-    """Check that the ownership channel is followed, its variant, and its findings; no checks if there is no channel.
+    """Check that this process reads the ownership channel, and return problems found in it; none without a channel.
 
-    Reads the channel itself, for a process in which `watch.run` is not a task.
+    Reads the channel for up to `within` seconds, because in the process of a command no background task does so.
     """
     deadline = clock.boot() + within
     await watch.turn()

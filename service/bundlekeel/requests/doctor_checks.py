@@ -33,7 +33,7 @@ UNREADABLE_FIX: Final = (
     "delete that node (`desired`: not that one; `bundlekeel pause`, ask again for what people wanted, and "
     "`bundlekeel resume` last)"
 )
-# For the takeover and limits, because only their nodes contain the previous values.
+# For the documents of takeovers and quota limits: only these contain the values that brokers had before.
 _FIX_RECORD: Final = (
     "do not delete that node yet: it alone says what the brokers had before; copy it, and put these values back by "
     "hand (runbook BundlekeelDocumentsUnreadable)"
@@ -53,9 +53,10 @@ _FOLDERS: Final[Mapping[str, Callable[[Document], object]]] = {
 
 
 async def document_check(coordination: Coordination, records: Sequence[StateCheck]) -> Check:
-    """Check that all documents below our root can be read; return the errors of the others.
+    """Check that all documents below our root can be read; the check contains the error of each unreadable one.
 
-    `records`: read the documents of features that contain brokers' previous values, and raise StoreError.
+    `records`: functions of optional features. Each reads a document with the brokers' previous values, and raises
+    StoreError if it cannot be read.
     """
     bad: list[str] = []
     fixes: set[str] = set()
@@ -122,10 +123,10 @@ _APART_SECONDS: Final = 30.0
 
 
 def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
-    """Compare the clocks of brokers and of this host. Decisions of Pulsar depend on them, ours do not.
+    """Check the brokers' clocks by the times in their reports. Decisions of Pulsar depend on them, ours do not.
 
-    Brokers are compared with each other. In a cluster without changes even the newest report may be old, so that all
-    brokers seem to be behind this host.
+    The brokers are compared with each other, and not with this host: in a cluster without changes even the newest
+    report can be old, so that all brokers would seem to be behind this host.
     """
     ahead = {r.broker_id: (r.clock_ahead_ms or max(0, r.last_update - now_ms)) / 1000 for r in picture.reports}
     usual = median_low(ahead.values()) if ahead else 0.0
@@ -140,7 +141,7 @@ def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
     return Check.warned("clocks", some(lines), "synchronise the clocks (NTP); balancing does not depend on them")
 
 
-# Fixes by state of a broker, for states that last until an operator acts.
+# What an operator can do, by state of a broker's counters. Other states end without an operator.
 _LIVE_FIXES: Final = {
     "disagree": "let Prometheus drop no series of topics; if the brokers set their own topicBundleAssignmentStrategy, "
     "set `counters.source: off`; reports are used until both agree",
@@ -149,12 +150,13 @@ _LIVE_FIXES: Final = {
     "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
     "outdated": "compare the clocks of this host, the brokers and Prometheus, and read or scrape more often",
 }
-# One late scrape makes a broker outdated until there are two more: two minutes, if Prometheus scrapes once per minute.
+# A broker can be outdated this long without a warning: after one late scrape two more are needed, which is two
+# minutes if Prometheus scrapes once per minute.
 _LATE_SECONDS: Final = 300.0
 
 
 def live_loads_check(live: LiveLoads) -> Check:
-    """Check which brokers' loads come from their counters."""
+    """Check for which brokers the load is computed from their Prometheus counters, and why not for the others."""
     name, states, refused = "live loads", live.states(), live.refusals()
     if not states:
         return Check.passed(
@@ -182,7 +184,7 @@ def live_loads_check(live: LiveLoads) -> Check:
 
 
 def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, ...]) -> list[Check]:
-    """Return a warning for each isolation policy that matches no live broker, or none as primary."""
+    """Return a warning for each isolation policy that matches no live broker, or no live broker as primary."""
     applied = isolate(policies, (), brokers)
     checks = []
     for number, policy in enumerate(policies):

@@ -1,7 +1,7 @@
-"""Drains, cordons and warms: the inputs that a cycle needs for them, and their progress.
+"""Drains, cordons and warm-ups of brokers: what the leader's cycle must know about them, and their progress.
 
 A drained broker is queried for its bundles (`owned_bundles`), because load reports omit bundles without topics and
-may be minutes old. A broker that does not respond never counts as empty.
+can be minutes old. A broker that does not respond never counts as empty.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _log = structlog.get_logger(__name__)
 
 # A broker that does not list its bundles must not delay the cycle for longer than this.
 LIST_SECONDS: Final = 5.0
-# Moves in flight at one broker (ExecutorLimits.max_in_flight_per_broker), and number of moves whose mean duration gives
-# the ETA.
+# The estimated end of a drain assumes this many parallel moves per broker (ExecutorLimits.max_in_flight_per_broker),
+# and the mean duration of this many last moves.
 PARALLEL: Final = 1
 MEASURED: Final = 50
-# Seconds per move until there is a measured one: the duration of a move in an idle cluster.
+# Assumed seconds per move before the first move is measured: the duration in an idle cluster.
 GUESS_SECONDS: Final = 1.0
-# A broker is warm after this many successive plans without need to warm it.
+# A broker counts as warm after this many successive plans that found it loaded enough.
 WARM_PLANS: Final = 3
 
 
 @dataclass(slots=True)
 class _DrainedBroker:
-    """State of one draining broker. `left` is None if it did not list its bundles."""
+    """State of one draining broker. `left`: the bundles that it still owns; None: it did not list them."""
 
     since_ms: int
     left: frozenset[str] | None = None
@@ -57,7 +57,7 @@ class _DrainedBroker:
 
 
 class DrainTracker:
-    """Implements `leader.cycle.cycle.BrokerRequests`, and keeps drained brokers empty."""
+    """Tracks the bundles and the progress of draining and warming brokers for the leader's cycle (`BrokerRequests`)."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
@@ -76,7 +76,7 @@ class DrainTracker:
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
-        """The bundles of draining brokers, by the last list of each."""
+        """Bundles of each draining broker, as it last listed them."""
         return {broker: watch.left for broker, watch in self._watches.items() if watch.left is not None}
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
@@ -86,7 +86,7 @@ class DrainTracker:
         return with_owned(snapshot, self.owned)
 
     def guard(self, state: GuardState, now_ms: int) -> GuardState:
-        """Return the guard's state with the operators' requests. A paused scope does not move until its pause ends."""
+        """Return the guard's state with the operators' requests added: drains, pins, exclusions and pauses."""
         desired = self._shared_state.desired
         return replace(
             state,
@@ -98,8 +98,10 @@ class DrainTracker:
         )
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
-        """Store the results of a plan: which warming brokers are warm, which bundles stay on draining ones. Never
-        raises."""
+        """Record which warming brokers a plan found warm, and which bundles cannot leave draining brokers.
+
+        With `acting`, ends the warm-up of brokers that stayed warm for several plans. Never raises.
+        """
         with_cause = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).explain
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
@@ -115,31 +117,40 @@ class DrainTracker:
         try:
             await self._shared_state.change_desired(lambda desired: _without_warms(desired, warm))
         except StoreError as error:
-            _log.info("the end of a warm-up could not be stored", brokers=warm, error=str(error))
+            _log.info(
+                "end of a warm-up could not be stored, retrying after the next plan", brokers=warm, error=str(error)
+            )
             return
-        _log.info("warm", brokers=warm)
+        _log.info("warm-up ended, brokers have enough load", brokers=warm)
         self._warm_plans.clear()
 
     async def warm_up(self, brokers: Collection[str]) -> None:
-        """Warm brokers that came back in a roll-out, except those that must be empty. Never raises."""
+        """Request a warm-up of brokers that restarted in a roll-out, except cordoned and drained ones. Never raises."""
         operator_request = OperatorRequest(
             by="bundlekeel", reason="the roll-out is over", since_ms=self._clock.wall_ms()
         )
         try:
             await self._shared_state.change_desired(lambda desired: _with_warms(desired, brokers, operator_request))
         except StoreError as error:
-            _log.info("a warm after a roll-out could not be stored", brokers=sorted(brokers), error=str(error))
+            _log.info(
+                "warm-up after a roll-out could not be stored, restarted brokers get bundles without it",
+                brokers=sorted(brokers),
+                error=str(error),
+            )
             return
-        _log.info("roll-out over: warming", brokers=sorted(brokers))
+        _log.info("roll-out ended, warming up the restarted brokers", brokers=sorted(brokers))
 
     def record(self) -> dict[str, Any]:
         """Return the progress that is stored with the leader's state, so that every replica shows it."""
         return {broker: self._progress(broker, watch) for broker, watch in self._watches.items()}
 
-    # --- keeping empty ---
+    # --- keeping drained brokers empty ---
 
     async def look(self, under_way: Collection[str]) -> bool:
-        """Query draining brokers again. Returns whether a bundle has arrived that no plan contains yet."""
+        """Query the bundles of draining brokers again; return whether a bundle has arrived since the last plan.
+
+        `under_way`: bundles in transit, which do not count.
+        """
         if not self._shared_state.desired.drains:
             self._watches.clear()
             return False
@@ -167,9 +178,9 @@ class DrainTracker:
             }
             await asyncio.gather(*(self._ask(broker, watch) for broker, watch in self._watches.items()))
             for watch in self._watches.values():
-                # A bundle that has left since that plan and comes again is new.
+                # Drop the bundles that have left, so that one which returns counts as newly arrived.
                 watch.planned &= watch.left if watch.left is not None else watch.planned
-            # Drop the series of stopped brokers: an alert would continue for a machine that is off.
+            # Drop the metrics of stopped brokers, because their last values would keep an alert firing.
             self._telemetry.retain("drain_bundles", "broker", drains.keys() & set(self._endpoints))
 
     async def _ask(self, broker: str, watch: _DrainedBroker) -> None:
@@ -193,9 +204,9 @@ class DrainTracker:
     # --- progress ---
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """Return the progress of every drain: our own if this sidecar leads, else as stored by the leader.
+        """Return the progress of every drain by broker: measured here if this sidecar leads, else by the leader.
 
-        Skips the progress of an earlier drain of the same broker.
+        Omits progress that belongs to an earlier drain of the same broker.
         """
         stored = self._shared_state.shared.report.get("operations") or {}
         own = self.record() if self._shared_state.leading or not stored else stored
@@ -209,7 +220,7 @@ class DrainTracker:
         records = [
             item for item in self._shared_state.moves if item["source"] == broker and item["wall_ms"] >= watch.since_ms
         ]
-        # The broker may have been queried before the last bundle left: each bundle counts once, as left or moved.
+        # A bundle that left after the last query is in both lists: count it once, as not moved yet.
         departed = {item["bundle"] for item in records if item["outcome"] in ("done", "landed_elsewhere", "released")}
         moved = departed - (watch.left or frozenset())
         blocked = {name: code for name, code in watch.blocked.items() if watch.left is None or name in watch.left}
@@ -227,8 +238,8 @@ class DrainTracker:
         }
 
     def eta(self, moves: int) -> float:
-        """Return the seconds that this many moves take at one broker, by the mean of the last moves, or by an
-        estimate."""
+        """Return the expected seconds of this many moves from one broker: by the mean duration of the last moves, or
+        by a fixed estimate before the first move."""
         took = [item["seconds"] for item in self._shared_state.moves if item["outcome"] in ("done", "released")][
             -MEASURED:
         ]

@@ -1,4 +1,7 @@
-"""Requested plans and moves: stored in the shared state by any replica, executed once by the leader."""
+"""Executes plans and moves that operators requested.
+
+Any replica stores a request in the shared state. The leader takes each request from there and executes it once.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ from bundlekeel.requests.reviews import Reviews
 
 _log = structlog.get_logger(__name__)
 
-# Older requests are not executed: the operator does not expect them any more.
+# Requests that waited longer than this are not executed, because the operator does not expect them any more.
 REQUEST_MAX_AGE_MS: Final = 10 * 60 * 1000
 
 
 class Executions:
-    """Serves requests while this sidecar leads.
+    """Executes operators' requests while this sidecar leads.
 
-    A request is removed from the store before it starts, so it is never executed twice.
+    A request is removed from the store before its execution starts, so it is never executed twice.
     """
 
     def __init__(
@@ -55,15 +58,16 @@ class Executions:
         self._settled = -1
         self._gate = gate
         self._wall_ms = shared_state.wall_ms
-        # Unloads of many bundles, in the order of their turns. One of them has a turn after each cycle, because they
-        # share its budgets. `_unloaded`: the cycle before the last turn.
+        # Unloads of many bundles. After each cycle the first one unloads some bundles and moves to the end of the
+        # list, because all unloads share the budgets of a cycle. `_unloaded`: number of the last cycle after which
+        # an unload ran.
         self._unloads: list[_Unload] = []
         self._unloaded = -1
 
     async def serve(self) -> None:
         """Execute the waiting requests, oldest first. Raises StoreError if the store does not respond.
 
-        Does nothing before the first cycle of a term has loaded the stored state: it would be overwritten.
+        Does nothing until the first cycle as leader has loaded the stored state, which this would overwrite.
         """
         if not self._cycle.leads:
             return
@@ -73,12 +77,12 @@ class Executions:
             task = task_of(request_id, body, "running")
             try:
                 self._shared_state.remember_task(task)
-                # In this order, so that every replica sees the request or the task at any time.
+                # Store the task before removing the request, so that a replica always sees at least one of them.
                 await self._shared_state.save(self._cycle.cycle_state, self._shared_state.shared.report, epoch=epoch)
                 await self._shared_state.close_request(request_id, epoch)
             except StoreError as error:
-                # The request never starts twice, whether it was removed or not. If it still exists, it is taken the
-                # next time.
+                # Do not start it: whether the request was removed is unknown. If it still exists, the next call
+                # takes it.
                 task.update(state="failed", detail=f"could not be taken from the store: {error}")
                 raise
             await self._run_step(task, partial(self._carry_out, task, body), epoch)
@@ -89,7 +93,7 @@ class Executions:
             await self._run_step(unload.task, partial(self._unload, unload), unload.epoch)
 
     async def _run_step(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
-        """Run one step of a task, or all of it, and store the result."""
+        """Run `step` for a task, and store the task with its result or its error."""
         try:
             await step()
         except BundlekeelError as error:
@@ -103,9 +107,10 @@ class Executions:
         await self._settle_reviews()
 
     async def _settle_reviews(self) -> None:
-        """Store the results of reviewed tasks.
+        """Store the results of tasks that a second operator had approved.
 
-        Done after each task, and at the start of a term, because the last leader may have ended during a task.
+        Runs after each task, and once when this sidecar becomes the leader, because the previous leader may have
+        stopped during a task.
         """
         epoch = self._shared_state.current_epoch()
         if self._settled != epoch:
@@ -120,7 +125,7 @@ class Executions:
             done = f"split into {', '.join(split.children)}"
             task.update(state="done", detail=done)
             if body.get("unload"):
-                # The loads of the children are known with the next view of the cluster.
+                # Unload the children after the next cycle, because until then their loads are unknown.
                 self._unloaded = self._cycle.cycle_state.cycle
                 left = dict.fromkeys(split.children, split.broker)
                 unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", started=True)
@@ -148,7 +153,7 @@ class Executions:
     async def _split_too(
         self, task: dict[str, Any], body: Mapping[str, Any], splits: Sequence[Split], *, landed: int
     ) -> None:
-        """Execute the splits of a plan, after its moves, of which `landed` reached their target."""
+        """Execute the splits of a plan after its moves. `landed`: number of moves that reached their target."""
         done, failed, before = 0, list[str](), f"{task['detail']}; " if task["detail"] else ""
         for split in splits:
             try:
@@ -172,12 +177,12 @@ class Executions:
         return split
 
     async def _unload(self, unload: _Unload) -> None:
-        """Unload as many bundles as the budgets of one cycle allow. The task runs until no bundle waits any more."""
+        """Unload as many bundles as the budgets of one cycle allow; the other bundles wait for a later cycle."""
         task = unload.task
         try:
             outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))
         except (StoreError, SnapshotError) as error:
-            # The next cycle may succeed. Another term does not continue the task.
+            # Try again after the next cycle of this leader. A later leader does not continue the task.
             self._unloads.append(unload)
             task.update(detail=f"{unload.progress}; {len(unload.left)} wait: {error}")
             return
@@ -222,7 +227,7 @@ class Executions:
         self._executor.request = request
 
     def _check_age(self, body: Mapping[str, Any]) -> None:
-        """Raise Conflict if the request has waited for so long that the operator has given up or sent it again."""
+        """Raise Conflict if the request is so old that the operator has probably given up or sent it again."""
         left = body.get("left_ms")
         waited = self._wall_ms() - left if isinstance(left, int) else 0
         if waited > REQUEST_MAX_AGE_MS:
@@ -246,10 +251,10 @@ class Executions:
     async def _moves_still_wanted(
         self, task: dict[str, Any], body: Mapping[str, Any], splits: list[Split]
     ) -> tuple[tuple[Move, ...], Plan | None]:
-        """Plan again and return the moves; `splits` receives the splits that follow.
+        """Plan again and return the moves and the plan; add the splits that follow the moves to `splits`.
 
-        Raises Forbidden if the gate refuses it, and Conflict if this is not the requested plan. Manual moves do not
-        serve the balance, so no prediction is returned for them.
+        Returns no plan for manual moves, because it would predict a better balance, which is not their purpose.
+        Raises Forbidden if the gate refuses the task, and Conflict if the new plan differs from the requested one.
         """
         await self._may_begin(task, body)
         if task["kind"] != "plan":
@@ -270,10 +275,10 @@ class Executions:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Unload:
-    """An unload of many bundles, executed in the term of `epoch`.
+    """An unload of many bundles, executed by the leader of `epoch` over several cycles.
 
-    `left`: the remaining bundles with the broker that they must leave. `waiting`: why bundles did not move at the
-    last turn. `before`: earlier results of the task, for operators.
+    `left`: the remaining bundles with the broker that each must leave. `waiting`: why bundles did not move after the
+    last cycle. `before`: earlier results of the task as text for operators.
     """
 
     task: dict[str, Any]
@@ -285,12 +290,12 @@ class _Unload:
     waiting: tuple[Refusal, ...] = ()
 
     def refuse(self, bundle: str, code: str) -> None:
-        """Keep a bundle where it is, for this reason."""
+        """Give up unloading a bundle, and add a refused move with this code to the task."""
         del self.left[bundle]
         self.task["moves"].append({"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code})
 
     def end(self, code: str) -> None:
-        """Keep all remaining bundles where they are."""
+        """Give up unloading all remaining bundles, with the same code."""
         for bundle in list(self.left):
             self.refuse(bundle, code)
 
@@ -304,23 +309,23 @@ class _Unload:
 
     @property
     def progress(self) -> str:
-        """Progress of the unload, for operators."""
+        """Progress of the unload as text for operators."""
         return f"{self.before}{self.landed} of {len(self.task['moves']) + len(self.left)} left their brokers"
 
     @property
     def waits(self) -> str:
-        """Reasons why the other bundles wait, for operators."""
+        """Reasons why the remaining bundles wait, as text for operators."""
         details = {item.code: f"{item.code} ({item.detail})" if item.detail else item.code for item in self.waiting}
         return f"; {len(self.left)} wait: {', '.join(details.values())}"
 
 
 def _row(outcome: MoveOutcome) -> dict[str, Any]:
-    """Return a move of a task, as operators see it."""
+    """Return the result of a move as JSON, for the task in API responses."""
     return {name: getattr(outcome, name) for name in ("bundle", "outcome", "landed_on", "code")}
 
 
 def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:
-    """Return a request as operators see it."""
+    """Return the task of a request as JSON, for API responses, with this state."""
     return {
         "task": request_id,
         "kind": str(body.get("kind", "plan")),
@@ -335,7 +340,10 @@ def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, A
 
 
 def request_of(body: Mapping[str, Any]) -> PlanRequest:
-    """Return the request of an execution. Raises TypeError or ValueError if it is malformed."""
+    """Return the options of the plan that a stored request wants to execute.
+
+    Raises TypeError or ValueError if they are malformed.
+    """
     return PlanRequest.of(body.get("request") or {})
 
 
@@ -359,7 +367,7 @@ class PlannedActions(NamedTuple):
 
 
 def difference(requested: PlannedActions, now: PlannedActions) -> list[str]:
-    """Return the differences between two plans as text; empty if they have the same actions."""
+    """Return one text per action that only one of the two plans has; empty if their actions are equal."""
     if requested == now:
         return []
     changes = []

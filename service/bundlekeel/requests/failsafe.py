@@ -1,14 +1,14 @@
-"""The failsafe job: returns the brokers' own shedding if no sidecar has completed a cycle for too long.
+"""The failsafe job: restores the brokers' own load shedding if no sidecar has completed a cycle for too long.
 
-After a takeover only Bundlekeel balances. If all sidecars have failed, or all cycles of the leader fail, the cluster
-is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the time of the
-last completed cycle (`CycleState.completed_ms`) from the shared state, and restores the values of the record.
+After a takeover only Bundlekeel balances. If all sidecars have failed, or all cycles of the leader fail, nothing
+balances the cluster. `judge` works without a sidecar: it reads the takeover's record and the time of the last
+completed cycle (`CycleState.completed_ms`) from the shared state, and restores the settings in the record.
 
 It never restores if in doubt. A document that cannot be read is an error, and not a sign that the sidecars have
-failed. The time is of another machine's clock, so the state is watched for `confirm_seconds` before anything is
-restored. Any cycle completed in between calls the restoration off, also one of a leader whose clock is wrong or that
-has just recovered. The state is read once more right before each write to the brokers, because reading their
-settings first may take long.
+failed. The time of the last cycle is from another machine's clock, so the job watches the state for
+`confirm_seconds` first. Any cycle that is completed during this time cancels the restoration, even one of a leader
+whose clock is wrong or that has just recovered. The job reads the state once more right before each write to the
+brokers, because reading their settings before can take long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, handba
 
 CONFIRM_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0
-# A time this far ahead of our clock does not show how long ago it was.
+# Seconds. If a stored time is further ahead of our clock than this, its age is unknown.
 _AHEAD_SECONDS: Final = 60.0
 
 State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
@@ -37,7 +37,11 @@ State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailsafeLimits:
-    """When the sidecars count as failed. `by`: the name of this job, for the record."""
+    """Limits after which the sidecars count as failed.
+
+    `after_seconds`: time without a completed cycle. `confirm_seconds`: how long the job then watches for a cycle.
+    `by`: name of this job in the takeover's record.
+    """
 
     after_seconds: float
     confirm_seconds: float = CONFIRM_SECONDS
@@ -48,8 +52,8 @@ class FailsafeLimits:
 class ClusterActivity:
     """Activity of the sidecars, from the shared state.
 
-    `completed_ms`: end of the last cycle, 0: never. `verdict`: the last cycle's sentence. `cycle_seconds`,
-    `takeover_seconds`: time since both; the latter is infinite without a takeover.
+    `completed_ms`: end of the last cycle, Unix time; 0: no cycle yet. `verdict`: result of that cycle as a sentence.
+    `cycle_seconds`: time since that cycle. `takeover_seconds`: time since the takeover; infinite without a takeover.
     """
 
     record: TakeoverRecord | None
@@ -65,14 +69,16 @@ class ClusterActivity:
         return min(self.cycle_seconds, self.takeover_seconds)
 
     def dead(self, after_seconds: float) -> bool:
-        """Return whether this time is at least `after_seconds`, or unknown because a clock is ahead."""
+        """Return whether the sidecars of an active takeover have failed.
+
+        True if `seconds` is at least `after_seconds`, or unknown because the clock that set the times is ahead.
+        """
         return self.record is not None and (self.seconds >= after_seconds or self.seconds < -_AHEAD_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailsafeResult:
-    """Result of the job. A dry run can be `dead` without a restoration. `result`: that of the handback, if there was
-    one."""
+    """Result of the job. `result`: the handback's result; None: nothing was restored, for example in a dry run."""
 
     state: State
     sentence: str
@@ -80,7 +86,7 @@ class FailsafeResult:
     result: TakeoverResult | None = None
 
     def view(self) -> dict[str, Any]:
-        """Return the result as JSON, without the brokers."""
+        """Return the result as JSON, without the list of brokers."""
         record = self.activity.record
         return {
             "state": self.state,
@@ -93,7 +99,7 @@ class FailsafeResult:
 
 
 async def read_activity(coordination: Coordination, clock: Clock) -> ClusterActivity:
-    """Return the current activity.
+    """Return the current activity of the sidecars.
 
     Raises StoreError if the store does not respond, and CodecError if documents cannot be read.
     """
@@ -118,9 +124,9 @@ async def judge(
     terms: FailsafeLimits,
     context: Callable[[], Awaitable[TakeoverContext]] | None,
 ) -> FailsafeResult:
-    """Check the activity, watch it, and restore through `context` (None: a dry run).
+    """Restore the brokers' shedding if the sidecars have failed and stay inactive for `confirm_seconds`.
 
-    `context` is called only if there is something to restore.
+    `context`: returns the connections to the brokers; called only if there is something to restore. None: a dry run.
     """
     activity = await read_activity(coordination, clock)
     if context is not None:
@@ -160,7 +166,7 @@ async def _record_look(coordination: Coordination, wall_ms: int) -> None:
 
 
 class _CalledOff(Exception):
-    """Raised if a cycle was completed during the restoration."""
+    """Raised to cancel a restoration, because a cycle was completed during it."""
 
     def __init__(self, judgement: FailsafeResult) -> None:
         super().__init__(judgement.sentence)
@@ -168,13 +174,13 @@ class _CalledOff(Exception):
 
 
 def _changed(activity: ClusterActivity, now: ClusterActivity) -> FailsafeResult | None:
-    """Return the result that calls a restoration off if the activity has changed; else None."""
+    """Return the result that cancels a restoration if the activity has changed since the first check; else None."""
     if now.record is None:
         return FailsafeResult(
             state="not_taken_over", sentence="another process ended the takeover in the meantime", activity=now
         )
     if now.completed_ms != activity.completed_ms:
-        # Its age is by the leader's clock, which may be behind.
+        # Do not show the age of this cycle: it depends on the leader's clock, which can be behind.
         return FailsafeResult(state="alive", sentence=_completed(now), activity=now)
     if now.record != activity.record:
         return FailsafeResult(state="alive", sentence="the takeover was changed in the meantime", activity=now)
@@ -226,7 +232,7 @@ def _why(activity: ClusterActivity) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """`20 s ago`, `12 min ago`, `25 h ago`."""
+    """Return a duration as text, for example `20 s ago`, `12 min ago` or `25 h ago`."""
     seconds = max(0.0, seconds)
     if seconds < 2 * 60:
         return f"{seconds:.0f} s ago"

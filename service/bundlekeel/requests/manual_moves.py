@@ -1,8 +1,8 @@
 """Transfers, unloads and splits that an operator requests: planned here as a dry run, executed by the leader.
 
-The leader plans again from its own view right before it acts, with the same guard. It makes exactly the requested
-move or none: a request names bundle, source and target. The unload of a namespace names bundles and their sources:
-it takes many cycles, and each bundle moves to the broker with most headroom at that time.
+A request for one move names bundle, source and target. Right before it acts, the leader plans again from its own view
+and with the same guard, and executes exactly the requested move or nothing. A request to unload a namespace names
+bundles and their sources only: it takes many cycles, and each bundle moves to the broker with most headroom then.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ from bundlekeel.requests.manual_move_responses import CandidateView, ChildView, 
 from bundlekeel.requests.where import WholeBundle, whole_bundles
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
-# Limits of `flow_or_qps_equally_divide`, with Pulsar's defaults: msg/s, MiB/s, per cent.
+# Broker settings of the split algorithm `flow_or_qps_equally_divide`, with Pulsar's defaults in msg/s, MiB/s and
+# per cent.
 FLOW_LIMITS: Final = {
     "loadBalancerNamespaceBundleMaxMsgRate": "30000",
     "loadBalancerNamespaceBundleMaxBandwidthMbytes": "100",
@@ -64,16 +65,19 @@ POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_WITHOUT_BROKERS, Code.POLICY_UNREAD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualMoves:
-    """Plans single moves and splits. Raises NotFound, Conflict, ConfigError, SnapshotError, StoreError."""
+    """Plans single moves and splits.
+
+    Methods raise NotFound or ConfigError if a name is wrong, and Conflict if the bundle cannot be moved or split. They
+    raise SnapshotError before the first cycle, and StoreError if the store does not respond.
+    """
 
     cycle: Cycle
     ownership: Ownership
 
     async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[ManualMoveView, Json]:
-        """Return the dry run of a transfer (to a broker) or an unload (to the broker with most headroom), and the
-        request.
+        """Return the dry run of moving one bundle, and the request for the leader; empty if the move is refused.
 
-        The request for the leader is empty if the move is refused.
+        `name`: a bundle or topic. `to`: the target broker; "": the broker with most headroom.
         """
         whole = await self._whole(name)
         owner = await self._owner(whole.bundle)
@@ -87,7 +91,7 @@ class ManualMoves:
             return answer, {}
         target = plan.move.target
         body = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
-        # Releases that know only plans read `moves`, find no such plan and refuse the request.
+        # A leader that can execute only plans reads `moves`, does not find such a plan, and refuses the request.
         return answer, body | {
             "override_cool_down": override_cool_down,
             "moves": [[whole.bundle, owner, target]],
@@ -95,7 +99,10 @@ class ManualMoves:
         }
 
     async def split(self, name: str, options: SplitOptions = BY_LOAD) -> tuple[ManualMoveView, Json]:
-        """Return the dry run of a split, and the request for the leader. `TENANT/NAMESPACE/LARGEST` is a name, too."""
+        """Return the dry run of a split, and the request for the leader.
+
+        `name`: a bundle, a topic, or `TENANT/NAMESPACE/LARGEST` for the bundle of a namespace with the highest load.
+        """
         algorithm, at = options.algorithm, options.at
         _check_positions(algorithm, at)
         name, largest = await self._resolved(name)
@@ -136,9 +143,9 @@ class ManualMoves:
     async def unload_namespace(
         self, namespace: str, *, override_cool_down: bool = False
     ) -> tuple[NamespaceUnloadView, Json]:
-        """Return the dry run of the unload of every bundle of a namespace, and the request for the leader.
+        """Return the dry run of unloading every bundle of a namespace, and the request for the leader.
 
-        The request is empty if all bundles stay.
+        The request is empty if no bundle would move.
         """
         bundles = [str(bundle) for bundle in await bundles_of(namespace, self.cycle.metadata)]
         owners, unowned = await self._owners(bundles)
@@ -167,7 +174,7 @@ class ManualMoves:
     # --- on the leader, right before it acts ---
 
     async def unloads_of(self, sources: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
-        """Return which of these bundles may move in this cycle, which wait, and which stay.
+        """Plan which bundles move in this cycle, which wait for a later one, and which are refused.
 
         `sources`: the broker that each bundle must leave.
         """
@@ -200,9 +207,9 @@ class ManualMoves:
         return (plan.move,)
 
     async def split_of(self, body: Mapping[str, Any]) -> Split:
-        """Return the split of a request.
+        """Plan the split of a request again, with boundaries from the current topics.
 
-        Its boundaries are computed again; for a split by load, at its execution.
+        A split by load gets its boundaries later, when it is executed. Raises Conflict if the split is not possible.
         """
         bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), tuple(body.get("at", ()))
         named = body.get("algorithm")
@@ -221,7 +228,7 @@ class ManualMoves:
             raise Conflict(f"not carried out: {text}", code=error.code, difference=[text]) from error
         return _split(bundle, source, at, algorithm)
 
-    # --- parts ---
+    # --- helpers ---
 
     async def _whole(self, name: str) -> WholeBundle:
         wholes = await whole_bundles(name, metadata=self.cycle.metadata)
@@ -241,7 +248,8 @@ class ManualMoves:
         except CodecError as error:
             raise StoreError(f"the owner of {bundle} cannot be read: {error}") from error
         if owner is None:
-            # Extensible brokers own such bundles without an entry in the channel: no lookup assigns them.
+            # The ownership channel does not contain system bundles although they have an owner: so do not advise a
+            # lookup.
             code = Code.SYSTEM_BUNDLE if is_system_bundle(bundle) else Code.UNOWNED
             raise Conflict(f"{bundle}: {EXPLANATIONS[code]}", code=code.value, difference=[code.value])
         if owner.disabled:
@@ -250,7 +258,7 @@ class ManualMoves:
         return owner.broker_id
 
     async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
-        """Return the owner of each bundle, and why the others have none."""
+        """Return the owner of each bundle, and a refusal for each bundle without a usable owner."""
         owners, refused = dict[str, str](), list[Refusal]()
         for bundle in bundles:
             try:
@@ -272,7 +280,7 @@ class ManualMoves:
 
     async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
         request = await self._with_policies(owners)
-        # With many brokers each bundle takes milliseconds.
+        # In a thread: planning one bundle takes milliseconds if there are many brokers.
         unloads = await asyncio.to_thread(unload_all, request, owners, override_cool_down=override_cool_down)
         return replace(unloads, refused=tuple(map(self._left_alone().explain, unloads.refused)))
 
@@ -292,7 +300,7 @@ class ManualMoves:
         return LeftAlone(self.cycle.shared_state.desired, self.cycle.clock.wall_ms())
 
     async def _with_policies(self, owners: Mapping[str, str]) -> Situation:
-        """Return the inputs of a plan, with each of these bundles at its owner, and policies read again."""
+        """Return the inputs of a plan, with freshly read policies and with each of these bundles at its owner."""
         owned: dict[str, list[str]] = {}
         for bundle, owner in owners.items():
             owned.setdefault(owner, []).append(bundle)
@@ -301,9 +309,9 @@ class ManualMoves:
         return replace(self.cycle.plan_input(snapshot), policies=policies)
 
     def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
-        """Raise SplitRefused if the guard blocks the bundle, or its owner does not support that split.
+        """Raise SplitRefused if the guard blocks the bundle, or if its owner does not support the algorithm.
 
-        Policies do not block a split: they bind a bundle to brokers, and children stay at its owner.
+        Policies that bind a bundle to brokers do not block a split, because the children stay at the bundle's owner.
         """
         snapshot = with_owned(self.cycle.demand_snapshot(), {owner: [bundle]})
         movable, refusals = by_person(self.cycle.plan_input(snapshot))
@@ -313,8 +321,8 @@ class ManualMoves:
             raise SplitRefused(refusal.code, refusal.detail)
         setting = (self.cycle.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
         if setting is not None:
-            # The split that the broker receives, and the one that the operator requested: the broker's settings may
-            # omit either.
+            # The broker must support the requested algorithm and the one that it receives: Bundlekeel computes the
+            # boundaries itself and sends them as positions, except for a split by range.
             sent = SplitAlgorithm.RANGE if algorithm is SplitAlgorithm.RANGE else SplitAlgorithm.POSITIONS
             supported = [item.strip() for item in setting.strip("[]").split(",")]
             missing = [item for item in dict.fromkeys((algorithm or sent, sent)) if item not in supported]
@@ -322,8 +330,7 @@ class ManualMoves:
                 raise SplitRefused(Code.NOT_SUPPORTED, f"{owner} has {', '.join(supported)}; not {', '.join(missing)}")
 
     async def _resolved(self, name: str) -> tuple[str, str]:
-        """Return the bundle of `TENANT/NAMESPACE/LARGEST` and why it was chosen; any other name is returned
-        unchanged."""
+        """Return the bundle for `TENANT/NAMESPACE/LARGEST`, and why it was chosen; other names stay unchanged."""
         namespace, _, last = name.rpartition("/")
         if "://" in name or last.upper() not in ("LARGEST", "HOT"):
             return name, ""
@@ -350,7 +357,7 @@ class ManualMoves:
     async def _cut(
         self, bundle: str, owner: str, at: tuple[int, ...], algorithm: SplitAlgorithm | None
     ) -> SplitChildren:
-        """Return the children of a split. Raises SplitRefused if there is no boundary."""
+        """Return the bundles that a split creates. Raises SplitRefused if no boundary divides the bundle."""
         try:
             topics = await self.cycle.admin.topic_loads(bundle, owner)
         except AdminApiError as error:
@@ -364,8 +371,10 @@ class ManualMoves:
     def _boundaries(
         self, bundle: str, owner: str, topics: Sequence[TopicLoad], algorithm: SplitAlgorithm | None
     ) -> tuple[int, ...]:
-        """Return where the broker would split by this algorithm, with its own limits. Raises SplitRefused if it
-        would not."""
+        """Return the boundaries at which the broker would split, computed by its algorithm with its own limits.
+
+        Raises SplitRefused if it would not split the bundle.
+        """
         name = parse_bundle(bundle)
         if algorithm is SplitAlgorithm.RANGE:
             return range_equally_divide(name.lower, name.upper)

@@ -1,4 +1,7 @@
-"""Operators' requests about brokers and bundles, stored by the replica that receives them."""
+"""Operators' requests about brokers and bundles: drains, pins, pauses, moves and reviews.
+
+The replica that receives a request stores it in the shared state, and the leader reads it there.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ from bundlekeel.requests.operator_responses import (
 from bundlekeel.requests.reviews import Reviews
 from bundlekeel.requests.where import whole_bundles
 
-# Drop a stop after this time, long after the end of its task.
+# A request to stop a task is deleted after this time, when the task has ended long ago.
 STOP_KEPT_MS: Final = 24 * 3600 * 1000
 # A dry run has no budget, so it shows all bundles that would leave.
 _ALL: Final = 1_000_000
@@ -64,7 +67,7 @@ DryRun = TypeVar("DryRun", ManualMoveView, NamespaceUnloadView)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRequests:
-    """Requests of operators about brokers and bundles."""
+    """Checks and stores requests of operators about brokers and bundles, and lists the stored ones."""
 
     shared_state: SharedState
     cycle: Cycle
@@ -82,7 +85,7 @@ class OperatorRequests:
     async def operations(self) -> OperationsView:
         """Return all requests about brokers and bundles, with the progress of drains."""
         desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
-        # Obstacles of plans block drains, too, except for a closed window, which is not a lasting obstacle.
+        # What blocks plans also blocks drains, except for a closed time window, which is not a lasting obstacle.
         obstacle = self._held()
         without_end = {"eta_seconds": None} if obstacle["held"] else {}
         return OperationsView(
@@ -119,8 +122,10 @@ class OperatorRequests:
         return row
 
     def _held(self, action: Action | None = None) -> dict[str, Any]:
-        """Return the obstacle to this action now, else the lasting obstacle that blocked all moves in the leader's
-        last cycle."""
+        """Return the code and explanation of what blocks this action now, or else blocked all moves in the last cycle.
+
+        Of the leader's last cycle, only an obstacle that lasts until an operator acts is returned. Both "": none.
+        """
         refused = self.gate.check(GateQuestion(action=action)) if action else None
         last = str(self.shared_state.shared.report.get("obstacle") or "")
         code = refused.code.value if refused else last if last in LASTING else ""
@@ -132,7 +137,7 @@ class OperatorRequests:
     # --- brokers ---
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """Empty a broker and keep it empty."""
+        """Store a request to empty a broker and keep it empty; with `dry_run`, only return the moves."""
         self._check_registered(broker)
         self._check_others_open(self.shared_state.desired, broker)
         view = await self._preview(broker, draining=True, dry_run=dry_run)
@@ -148,7 +153,7 @@ class OperatorRequests:
         return view
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """Fill a broker gradually."""
+        """Store a request to fill a broker gradually; with `dry_run`, only return the moves."""
         self._check_registered(broker)
         _open_to_bundles(self.shared_state.desired, broker)
         view = await self._preview(broker, draining=False, dry_run=dry_run)
@@ -175,7 +180,7 @@ class OperatorRequests:
         return CordonedView(broker=broker, state="cordoned")
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
-        """End cordon, drain and warm of a broker, which need not be registered."""
+        """End the cordon, drain and warm-up of a broker, even if the broker is not registered."""
         ended = [kind for kind in ("cordons", "drains", "warms") if broker in getattr(self.shared_state.desired, kind)]
         if not ended:
             raise NotFound(f"{broker} is neither cordoned nor drained nor warmed")
@@ -199,7 +204,7 @@ class OperatorRequests:
         return PinnedView(bundle=name, broker=broker, **msgspec.to_builtins(pin))
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
-        """End the pin of a bundle, or of the bundle of a topic. The bundle may have been split since."""
+        """End the pin of a bundle, or of the bundle of a topic, even if that bundle has been split since."""
         pinned = self.shared_state.desired.pinned
         name = as_pulsar_writes(bundle)
         name = name if name in pinned else await self._bundle_of(name)
@@ -233,7 +238,7 @@ class OperatorRequests:
         return IncludedView(pattern=pattern)
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
-        """Move no bundle of one scope."""
+        """Pause moves of all bundles in one scope, for example a namespace; `seconds` None: until resumed."""
         scope, pattern = scope_of(scope, self._registered)
         pause = Pause(reason=reason, by=by, since_ms=self.clock.wall_ms(), until_ms=self._until(seconds))
         await self._note(lambda desired: _put(desired, "pauses", scope, pause), f"pause of {scope}", reason, by)
@@ -309,7 +314,7 @@ class OperatorRequests:
         return replace(answer, dry_run=False, **left | {"task": left["task"] or None})
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
-        """Store a plan for the leader, or propose it if a second operator has to approve it."""
+        """Store a plan for the leader, or as a proposal if a second operator must approve it."""
         left = await self.review_store.submit(id_, "plan", title, body)
         self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
         return left
@@ -351,7 +356,7 @@ class OperatorRequests:
         self._record(f"discard of {id_}", reason, by)
         return answer
 
-    # --- parts ---
+    # --- helpers ---
 
     def _registered(self) -> tuple[str, ...]:
         if self.cycle.picture is None:
@@ -363,7 +368,7 @@ class OperatorRequests:
             raise NotFound(unknown_broker(broker, self._registered()))
 
     def _check_others_open(self, desired: Desired, broker: str) -> None:
-        """Raise Conflict if every other broker is drained or cordoned, because some broker must serve the topics."""
+        """Raise Conflict if all other brokers are drained or cordoned: then no broker could receive the bundles."""
         if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
             raise Conflict(
                 f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
@@ -388,7 +393,7 @@ class OperatorRequests:
         self.journal.append(request_record(what, reason=reason, by=by, wall_ms=self.clock.wall_ms()))
 
     async def _preview(self, broker: str, *, draining: bool, dry_run: bool) -> RelocationView:
-        """Return the result of the next plans for this request, without budgets."""
+        """Return all moves that this request would cause over the next plans, by planning once without a budget."""
         cycle, snapshot = self.cycle, self.cycle.demand_snapshot()
         owned: dict[str, frozenset[str]] = {}
         detail = ""
@@ -422,7 +427,7 @@ class OperatorRequests:
             moves=[move_view(move) for move in moves],
             refusals=[refusal_view(item) for item in refusals],
             refusal_counts=counted(refusals),
-            # A drain whose bundles must all stay never ends.
+            # A drain does not end if all its bundles must stay: return no expected time.
             eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
             sentence=f"{moved} {broker}{stay}",
             detail=detail,
@@ -436,7 +441,10 @@ def _as_stored(text: str) -> str:
 
 
 def _refusal_text(refusal: RefusalView) -> str:
-    """Return a refusal as text, with the pause or exclusion that causes it. Other details differ between bundles."""
+    """Return a refusal as text, with the pause or exclusion that causes it.
+
+    Omits other details: they differ between bundles, and operators see one text per reason.
+    """
     detail = f" ({refusal.detail})" if refusal.code in (Code.PAUSED, Code.EXCLUDED) else ""
     return f"{refusal.code}: {refusal.explanation}{detail}"
 

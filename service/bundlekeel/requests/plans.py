@@ -1,5 +1,8 @@
-"""Plans on request, at any replica: made by the leader, found on any sidecar, and executed only if inputs are
-unchanged."""
+"""Plans that operators request at any replica.
+
+The leader makes a plan. Any replica finds it by its hash, and it is executed only if planning again gives the same
+actions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from bundlekeel.requests.executions import PlannedActions, difference, task_of
 from bundlekeel.requests.operator_requests import OperatorRequests
 from bundlekeel.requests.operator_responses import Submitted
 
-# Format of a plan's hash: no other text becomes part of another sidecar's URL.
+# Format of a plan's hash. It becomes part of a URL of another sidecar, so all other text is rejected.
 _HASH = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -37,17 +40,20 @@ class Plans:
     operator_requests: OperatorRequests
 
     async def make(self, request: PlanRequest) -> PlanView:
-        """Make a dry run. A follower forwards it to the leader, and makes it itself if the leader does not respond."""
+        """Return a new plan as a dry run.
+
+        A follower forwards the request to the leader, and plans itself if the leader does not respond.
+        """
         answer = None if request.forwarded else await self._by_leader(request)
         if answer is not None:
             return self.planner.keep(answer, request)
         return await self.planner.make(request, by_leader=self.leadership.leading)
 
     async def _by_leader(self, request: PlanRequest) -> PlanView | None:
-        """Return the leader's plan; None if this sidecar leads, or if the leader is unreachable or of another
-        release.
+        """Return the leader's plan; None if this sidecar leads, or if the leader does not send a readable plan.
 
-        Our own view of the cluster and the leader's stored memory then result in the same plan.
+        If None, this sidecar can plan itself with the same result: it reads the same cluster and the stored state
+        of the leader.
         """
         leader = self._leader()
         if leader is None:
@@ -59,7 +65,7 @@ class Plans:
             return None
 
     async def _actions_now(self, request: PlanRequest) -> PlannedActions:
-        """Return the actions that the same request would result in now, without storing the plan."""
+        """Return the moves and splits that the same request would give now, without storing the plan."""
         answer = await self._by_leader(request)
         return (
             PlannedActions.of_view(answer)
@@ -68,11 +74,14 @@ class Plans:
         )
 
     async def find(self, hash_: str, *, here: bool = False) -> PlanView:
-        """Return a recent plan of this or (unless `here`) of another sidecar. Raises NotFound if there is none."""
+        """Return a recent plan by its hash. Raises NotFound if no sidecar has it.
+
+        `here`: search only this sidecar and no other one.
+        """
         return (await self._find_anywhere(hash_, here=here))[0]
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:
-        """Store the plan for execution by the leader. Raises Conflict if the plan would not be the same any more."""
+        """Store the plan for execution by the leader. Raises Conflict if planning again gives other actions."""
         answer, request = await self._find_anywhere(hash_)
         self._may_be_carried_out(request)
         actions = PlannedActions.of_view(answer)
@@ -80,7 +89,7 @@ class Plans:
             raise Conflict(
                 "the plan has no moves and no splits", code="nothing-to-do", difference=["nothing to carry out"]
             )
-        # The leader plans again right before it acts. Planning here, too, returns the differences immediately.
+        # The leader plans again right before it acts. Planning here, too, shows the operator differences immediately.
         changed = difference(actions, await self._actions_now(request))
         if changed:
             raise Conflict(
@@ -101,7 +110,7 @@ class Plans:
         shared_state, requests = self.operator_requests.shared_state, list[tuple[str, Json]]()
         with suppress(StoreError):
             requests = await shared_state.take_requests()
-            # In this order, so that a request which the leader takes in between is in at least one of the two.
+            # Read requests before tasks: a request that becomes a task in between is then in at least one of them.
             if not shared_state.leading:
                 await shared_state.refresh()
         ids = {item.get("task") for item in shared_state.tasks}
@@ -115,14 +124,14 @@ class Plans:
         self.operator_requests.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
-        """Return another sidecar that leads and has an API; else None."""
+        """Return the leading sidecar if it is another one and has an API; else None."""
         leadership = self.leadership
         leader = leadership.leader
         reachable = leader is not None and leader.url and leader.id != leadership.member.id
         return leader if reachable and not leadership.leading else None
 
     async def _find_anywhere(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
-        """Return a plan of this or another sidecar. The latter is then stored here, too."""
+        """Return a plan and its request from this or another sidecar; store another sidecar's plan here, too."""
         try:
             return self.planner.find(hash_)
         except NotFound as unknown:

@@ -1,4 +1,4 @@
-"""Reload of the settings file: parameters apply from the next cycle, all other settings after a restart."""
+"""Reload of the settings file: new planning parameters apply from the next cycle, other settings after a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY_SECONDS: Final = 5.0
 class Reload:
     """Reads the settings file again if it has changed, and on request (SIGHUP).
 
-    An invalid file is refused as a whole, and the last settings stay. Each sidecar reads its own file; the leader's
+    If the file is invalid, all previous settings stay in effect. Each sidecar reads its own file; the leader's
     parameters apply to the cluster. `announce`: called with the digest of the settings after each reading.
     """
 
@@ -49,11 +49,11 @@ class Reload:
         self._announce = announce
 
     def ask(self) -> None:
-        """Read the file now, even if it has not changed."""
+        """Make `run` read the file now, even if it has not changed."""
         self._requested.set()
 
     async def run(self) -> None:
-        """Check the file until cancelled."""
+        """Read the file whenever it changes, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self.every_seconds):
@@ -68,24 +68,24 @@ class Reload:
                 await self.read()
 
     async def read(self) -> None:
-        """Read the file and apply its parameters; the result is added to the journal."""
+        """Read the file, apply its planning parameters, and add the result to the journal."""
         try:
             fresh = await asyncio.to_thread(self._last.again)
-            _ = fresh.settings.store_url  # raises for a file that is empty for a moment, or incomplete
+            _ = fresh.settings.store_url  # raises ConfigError if the file is incomplete, for example just being written
         except ConfigError as error:
             text = f"the settings file is refused, what ran goes on: {error}"
             self._record("refused", text, {"problems": str(error).splitlines()})
             return
         changed = differences(self._last, fresh)
         live = [key for key in changed if is_live(key)]
-        # Compared with the settings at the start of this process, however often the file has changed since.
+        # Compare with the settings at the start of this process, because these stay in effect until a restart.
         later = [key for key in differences(self._running, fresh) if not is_live(key)]
         self._last = fresh
         self._effective_parameters.merge = merging(fresh, adopts=self._running.settings.adopt_broker_settings)
         self._announce(shared_digest(fresh.settings))
         self._telemetry.gauge("settings_restart_needed", float(len(later)))
         for warning in warnings_of(fresh.settings):
-            _log.warning("setting", warning=warning)
+            _log.warning("setting is valid but probably a mistake", warning=warning)
         changes = [f"{key} {before} -> {after}" for key, (before, after) in changed.items() if key in live]
         parts = [f"from the next cycle: {', '.join(changes)}"] if changes else []
         parts += [f"a restart is needed for {', '.join(later)}"] if later else []
@@ -98,16 +98,19 @@ class Reload:
         self._journal.append(
             {"kind": "settings", "wall_ms": self._clock.wall_ms(), "outcome": outcome, "sentence": sentence, **more}
         )
-        (_log.error if outcome == "refused" else _log.info)("settings", sentence=sentence)
+        if outcome == "refused":
+            _log.error("settings file is invalid, previous settings stay in effect", sentence=sentence)
+        else:
+            _log.info("settings file read", sentence=sentence)
 
 
 def is_live(key: str) -> bool:
-    """Return whether a setting applies without a restart: the parameters of plans."""
+    """Return whether a changed setting applies without a restart, as only planning parameters do."""
     return key.partition(".")[0] in ("parameters", *TOP_LEVEL)
 
 
 def _text_of(path: Path) -> bytes:
-    """Return the content of the file; empty if it cannot be read, which loading reports."""
+    """Return the content of the file; empty if it cannot be read: loading the settings then reports the error."""
     try:
         return path.read_bytes()
     except OSError:

@@ -1,10 +1,9 @@
-"""Reviews: with `review: required`, requests of operators are executed only after a second operator has approved
-them.
+"""Reviews: with `review: required`, an operator's request is a proposal that a second operator must approve.
 
-proposed -> approved -> executing -> done | aborted, or proposed -> discarded. An approved proposal is executed only
-if the plan is still the same; else its task fails with the differences, and the proposal is aborted. The leader
-checks the proposal right before it starts (`begin`), and stores its result (`settle`), because tasks are dropped
-earlier.
+States: proposed -> approved -> executing -> done | aborted, or proposed -> discarded. An approved proposal is
+executed only if planning again gives the same actions; else its task fails with the differences, and the proposal is
+aborted. The leader checks the proposal right before it starts (`begin`). It copies the task's result into the
+proposal (`settle`), because a task is deleted earlier than its proposal.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from bundlekeel.ports import Clock, Coordination
 from bundlekeel.requests.operator_responses import ReviewView
 
 REVIEWS: Final = "reviews"
-# What operators may do in each state; the other states change automatically.
+# What an operator can do with a proposal in each state. In the states without an entry: nothing.
 ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "proposed": ("approve", "discard"),
-    # There is no task yet: the store failed during the first approval, or another approval is in progress.
+    # A proposal has this state only without a task: the store failed during the first approval, or another approval
+    # is in progress.
     "approved": ("approve", "discard"),
     "executing": ("stop",),
 }
@@ -38,7 +38,7 @@ _NOT_ENDED: Final = ("waiting", "running")
 class ReviewProposal(msgspec.Struct, frozen=True, kw_only=True):
     """A requested action and its review.
 
-    `state` is stored as proposed, approved or discarded, and after the end of its task as done or aborted.
+    `state`: proposed, approved or discarded; done or aborted after the task has ended. Other states are not stored.
     """
 
     id: str
@@ -77,7 +77,10 @@ class Reviews:
         self.required = required
 
     async def submit(self, id_: str, kind: str, title: str, body: Mapping[str, Any]) -> Json:
-        """Return {task, state}: the request is stored (`waiting`), or waits for approval (`proposed`, no task yet)."""
+        """Store a request for the leader, or as a proposal; return {task, state}.
+
+        State `waiting`: the leader executes it. State `proposed`: it needs an approval and has no task yet.
+        """
         if not self.required:
             return {"task": await self._shared_state.leave_request(body), "state": "waiting", "review": None}
         proposal = ReviewProposal(
@@ -107,9 +110,8 @@ class Reviews:
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Approve the execution of a proposal.
 
-        Raises Forbidden for the operator who proposed it. Raises Conflict if it is neither proposed nor approved
-        without a task, or if another operator discards it at the same time. After a StoreError it may be approved
-        again.
+        Raises Forbidden for the operator who proposed it. Raises Conflict if the state of the proposal does not allow
+        it, or if another operator discards it at the same time. After a StoreError the operator can approve again.
         """
 
         def approved(item: ReviewProposal) -> ReviewProposal:
@@ -122,7 +124,8 @@ class Reviews:
 
         def attach_task(item: ReviewProposal) -> ReviewProposal:
             if item.task:
-                return item  # the leader has started it already, or another approval was first: only that task is valid
+                # The leader has started it already, or another approval was first: keep the task of that approval.
+                return item
             if item.state != "approved":
                 raise Conflict(
                     f"it was {item.state} meanwhile; nothing moves",
@@ -140,9 +143,9 @@ class Reviews:
     # --- the leader ---
 
     async def begin(self, id_: str, task: str) -> None:
-        """Bind a proposal to `task`, right before the leader executes it: from now on it can only be stopped.
+        """Bind a proposal to `task`, right before the leader executes it. Afterwards it can only be stopped.
 
-        Raises Conflict if it is not approved any more, or bound to another task, and NotFound if it was dropped.
+        Raises Conflict if the proposal is not approved any more or has another task, and NotFound if it was deleted.
         """
 
         def bind(item: ReviewProposal) -> ReviewProposal:
@@ -177,11 +180,12 @@ class Reviews:
             for item in items
             if _has_open_task(item) and (state := (waiting | states).get(item.task, "lost")) not in _NOT_ENDED
         }
-        self._shared_state.current_epoch()  # another sidecar may lead now, and may have taken the missing requests
+        # Raises StoreError if another sidecar leads now: the missing requests can be its tasks.
+        self._shared_state.current_epoch()
         if ended:
             await self._change(lambda task: [_ended(item, ended) for item in task])
 
-    # --- parts ---
+    # --- helpers ---
 
     def _decided(self, item: ReviewProposal, action: str, state: str, remark: str, by: str) -> ReviewProposal:
         now = self._state(item)
@@ -193,10 +197,10 @@ class Reviews:
         return msgspec.structs.replace(item, state=state, reviewer=by, remark=remark, decided_ms=self._clock.wall_ms())
 
     def _state(self, item: ReviewProposal) -> str:
-        """Return the current state.
+        """Return the current state of a proposal.
 
-        An approved proposal has the state of its task. A proposal that was not approved or discarded within a day
-        has expired.
+        An approved proposal has the state of its task. It is expired if it was neither approved nor discarded
+        within a day.
         """
         since = item.decided_ms or item.at_ms
         if item.state in ("proposed", "approved") and not item.task and self._clock.wall_ms() - since > EXPIRES_MS:
@@ -222,7 +226,7 @@ class Reviews:
         return next(item for item in await self._change(changed) if item.id == id_)
 
     async def _read(self) -> tuple[list[ReviewProposal], int | None]:
-        """Return the proposals and the version of their node. None of them if the node cannot be read."""
+        """Return the proposals and the version of their node; no proposals if its content cannot be decoded."""
         document, items, why = await self._coordination.read(REVIEWS), list[ReviewProposal](), dict[str, str]()
         try:
             if document is not None:
@@ -247,7 +251,7 @@ class Reviews:
 
 
 def _has_open_task(item: ReviewProposal) -> bool:
-    """Return whether it has a task without a stored result."""
+    """Return whether a proposal has a task whose result is not stored yet."""
     return item.state == "approved" and bool(item.task)
 
 

@@ -1,8 +1,8 @@
-"""Turns the brokers' own shedding off, and back on exactly as it was before.
+"""Turns the brokers' own shedding off (takeover), and restores the previous settings exactly (handback).
 
-Dynamic overrides apply to the whole cluster and survive restarts. So the previous values are written to the shared
-document `takeover` before anything is changed. That record stays until every broker is verified to run as before. An
-operator makes these calls, not the leader, so they need no lease.
+Dynamic settings of brokers apply to the whole cluster and survive restarts. So the previous values are written to
+the shared document `takeover` before anything is changed. This record stays active until every broker is verified
+to have its previous settings. An operator calls these functions, not the leader, so they need no leader's lease.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class BrokerRow:
 class TakeoverResult:
     """Result of a takeover or a handback.
 
-    If it is not `complete`, the record stays, and rows and warnings list what is missing. Running it again
-    continues. `overrides`: the values before the first takeover.
+    If it is not `complete`, the record stays active, rows and warnings list what is missing, and the operator runs
+    the command again. `overrides`: the dynamic settings before the first takeover; None: not set.
     """
 
     complete: bool
@@ -65,7 +65,7 @@ class TakeoverResult:
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """The brokers that are not verified to run with the requested settings."""
+        """Brokers that are not verified to have the requested settings."""
         return tuple(row.broker_id for row in self.brokers if not row.verified)
 
 
@@ -73,7 +73,7 @@ class TakeoverResult:
 class TakeoverContext:
     """Dependencies of takeover and handback: the registered brokers, their API, the shared state.
 
-    `tell`: called with the progress of the verification.
+    `tell`: called with each text about the progress of the verification.
     """
 
     admin: BrokerAdmin
@@ -91,9 +91,9 @@ async def takeover(
 ) -> TakeoverResult:
     """Turn the brokers' shedding off, with `split` also their automatic splits, and verify each broker.
 
-    With `namespaces` (tenant/namespace) it is a partial takeover: the brokers continue to shed, except for those
-    namespaces. A later takeover may add namespaces, or take over the whole cluster, which removes our exclusions.
-    The record keeps the values before the first takeover; operator, reason and time are those of the latest.
+    With `namespaces` (tenant/namespace) it is a partial takeover: the brokers continue to shed, but exclude those
+    namespaces. A later takeover can add namespaces, or take over the whole cluster, which removes these exclusions.
+    The record keeps the values from before the first takeover, and operator, reason and time of the latest.
 
     Raises StoreMigrated if a migration of the metadata store has started, StaleWrite if another takeover runs at the
     same time, and Conflict if brokers do not support excluded namespaces (before 4.2). Raises AdminApiError if the
@@ -118,7 +118,8 @@ async def takeover(
         excluded_by_us=tuple(sorted(ours)),
     )
     await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
-    # Last, when no broker sheds them: brokers place new bundles of excluded namespaces in turn instead of by load.
+    # After a full takeover remove our exclusions: no broker sheds any more, and brokers place new bundles of excluded
+    # namespaces in turn instead of by load. Do it last, so that no broker sheds these namespaces in between.
     ended: dict[str, str | None] = {}
     if not namespaces and EXCLUDED in record.overrides:
         ended[EXCLUDED] = _without_ours(record, stored.get(EXCLUDED, ""))
@@ -140,8 +141,8 @@ async def takeover(
 async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence[str] = ()) -> TakeoverResult:
     """Return the result that `takeover` would have, with its warnings, without any change.
 
-    A broker that cannot be queried is not verified: `takeover` would fail. Raises Conflict or AdminApiError as
-    `takeover` does.
+    A broker that cannot be queried is shown as not verified, although `takeover` would fail because of it. Raises
+    Conflict and AdminApiError for the other reasons for which `takeover` does.
     """
     last, _ = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()
@@ -173,7 +174,7 @@ def _target_overrides(
     split: bool,
     namespaces: Sequence[str],
 ) -> dict[str, str]:
-    """Return the overrides that a takeover sets. `excluded`: the namespaces that are already excluded.
+    """Return the dynamic settings that a takeover sets. `excluded`: namespaces that brokers already exclude.
 
     Raises Conflict if a partial takeover is not possible, or if the whole cluster is already taken over.
     """
@@ -189,7 +190,8 @@ def _target_overrides(
     if old:
         text = f"{', '.join(old)} do not know {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
         raise Conflict(text, difference=old)
-    # Namespaces that were excluded for another reason stay excluded: they are not in our record, so we skip them, too.
+    # Keep the namespaces that are already excluded for another reason. They are not part of the takeover, so
+    # Bundlekeel does not balance them either.
     return {EXCLUDED: ",".join(sorted(excluded.union(namespaces))), **values}
 
 
@@ -207,8 +209,8 @@ async def handback(
 ) -> TakeoverResult | None:
     """Restore the values of the record, verify each broker, and close the record with operator and reason.
 
-    Returns None if there is no takeover to undo. Two parallel calls do the same; the second one finds the record
-    closed. `look_again`: awaited right before each write to a broker; an error that it raises ends the handback.
+    Returns None if there is no takeover to undo. Two calls at the same time do no harm. `deadman`: the failsafe job
+    calls. `look_again`: awaited right before each write to a broker; an error that it raises ends the handback.
     """
     stored = await read_record(context.coordination)
     if stored is None:
@@ -248,13 +250,13 @@ async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], s
         try:
             await _put(context, key, value)
         except AdminApiError as error:
-            # The call may have taken effect: the brokers are read next, and their settings decide.
+            # Only warn, because a failed call can have taken effect: the verification reads the brokers afterwards.
             warnings.append(f"{key} could not be set: {error}")
     return warnings
 
 
 async def _put(context: TakeoverContext, key: str, value: str | None, look_again: LookAgain = no_look) -> None:
-    """Set a dynamic override; None: delete it. Raises AdminApiError if it fails."""
+    """Set a dynamic setting of the brokers; value None: delete it. Raises AdminApiError if the call fails."""
     if value is None:
         await context.commands.delete_dynamic(key, permit=by_person, look_again=look_again)
     else:
@@ -262,12 +264,12 @@ async def _put(context: TakeoverContext, key: str, value: str | None, look_again
 
 
 def _without_ours(record: TakeoverRecord, stored: str) -> str | None:
-    """Return the exclusions to restore: the previous ones, and those that others have added since."""
+    """Return the namespaces to exclude after a handback: the previous ones, and those that operators added since."""
     before = record.overrides[EXCLUDED]
     of_files = frozenset[str]().union(*(name_set(values.get(EXCLUDED, "")) for values in record.runtime.values()))
     previous = of_files if before is None else name_set(before)
     added = name_set(stored) - previous - of_files - frozenset(record.excluded_by_us)
-    # An override replaces a file's value, so it must contain that value, too.
+    # A dynamic setting replaces the value of the broker's file, so it must contain that value, too.
     return ",".join(sorted(previous | added)) if added else before
 
 
@@ -276,16 +278,16 @@ async def _close(context: TakeoverContext, closed: TakeoverRecord, version: int,
         await context.coordination.write_shared(TAKEOVER, closed.encode(), version=version)
     except StaleWrite:
         if await read_record(context.coordination) is None:
-            return True  # another handback has just done the same
+            return True  # another handback has just closed it
         warnings.append("another operator took over again at the same time; check `bundlekeel status`")
         return False
     return True
 
 
 async def why_nothing_balances(coordination: Coordination) -> str:
-    """Return why nothing balances the bundles that are taken over; "": no obstacle is known. Never raises.
+    """Return why no sidecar would balance the bundles of a takeover; "": no obstacle is known. Never raises.
 
-    Brokers that still shed are not an obstacle here, because they do before a takeover.
+    Ignores the brokers' own shedding, because it is still on before a takeover.
     """
     try:
         leader, chunks = await coordination.leader(), await coordination.read_tree(STATE)
@@ -301,7 +303,7 @@ async def why_nothing_balances(coordination: Coordination) -> str:
 async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> list[str]:
     """Return a warning for each namespace that does not exist. Never raises.
 
-    None is refused, because it may be created later. But a misspelled one would never be balanced.
+    It is not an error, because a namespace can be created later. But a misspelled one would never be balanced.
     """
     try:
         existent = await metadata.namespaces() if namespaces else []
@@ -326,17 +328,17 @@ async def last_takeover(coordination: Coordination) -> tuple[bool, tuple[str, ..
 
 
 async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
-    """Return the active takeover with its version, or None.
+    """Return the record of the active takeover and the version of its document; None: there is no takeover.
 
-    Raises CodecError if the document cannot be read. It must not be overwritten, because only it contains the
-    previous values.
+    Raises CodecError if the document cannot be decoded. Then do not overwrite it, because only this document contains
+    the previous values.
     """
     stored = await _stored(coordination)
     return stored if stored is not None and stored[0].active else None
 
 
 async def _stored(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
-    """Return the record and its version of a takeover that is active or has ended."""
+    """Return the record of the last takeover, active or ended, and the version of its document; None: none yet."""
     document = await coordination.read(TAKEOVER)
     return (decode_takeover(document.data), document.version) if document is not None else None
 
@@ -352,8 +354,10 @@ def _record(
     stored: dict[str, str],
     before: dict[str, dict[str, str]],
 ) -> TakeoverRecord:
-    """Return the previous values, also absent ones, before anything changes. Keys of the active takeover keep their
-    value."""
+    """Return the record of the brokers' current settings, before anything changes; None stands for a missing value.
+
+    Settings that the active takeover has already changed keep their recorded value.
+    """
     first = active.overrides if active is not None else {}
     runtime: dict[str, Mapping[str, str]] = {
         broker: {
@@ -370,8 +374,10 @@ def _record(
 
 
 def _merged(active: TakeoverRecord | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """Return the settings of each broker before our changes: only the first record has them for keys already taken
-    over."""
+    """Return the settings of each broker before our changes.
+
+    Settings that the active takeover has already changed come from its record, all others from `fresh`.
+    """
     if active is None:
         return fresh
     merged = dict(active.runtime)
@@ -384,10 +390,10 @@ def _merged(active: TakeoverRecord | None, fresh: dict[str, Mapping[str, str]]) 
 
 
 def _restored(record: TakeoverRecord, endpoint: BrokerEndpoint) -> dict[str, str | None]:
-    """Return the settings that this broker must have after a handback.
+    """Return the settings that this broker must have after a handback; None: any value is right.
 
-    Without an override these are the values of its own file, which the record contains unless the broker has joined
-    or restarted since. None then stands for any value.
+    A setting that was not set dynamically returns to the value in the broker's own file. The record does not contain
+    that value if the broker joined or restarted after the takeover; then any value is right.
     """
     before = record.runtime.get(endpoint.broker_id, {})
     if before.get(_STARTED) != str(endpoint.start_timestamp):
@@ -396,7 +402,7 @@ def _restored(record: TakeoverRecord, endpoint: BrokerEndpoint) -> dict[str, str
 
 
 def _mark_unrestored(row: BrokerRow, target: Mapping[str, str | None], failed: Sequence[str]) -> BrokerRow:
-    """Return the row as not verified if a key could not be restored and there is no value to compare."""
+    """Return the row as not verified if writing a setting failed and its previous value is unknown."""
     unknown = [f"{key} could not be restored" for key in failed if target[key] is None]
     return replace(row, verified=False, detail="; ".join(unknown)) if row.verified and unknown else row
 
@@ -411,7 +417,7 @@ async def _overrides_match(context: TakeoverContext, record: TakeoverRecord, war
 
 
 async def _runtime(context: TakeoverContext) -> dict[str, dict[str, str]]:
-    """Return every broker's settings. Raises the first failure, because unknown values could not be restored."""
+    """Return every broker's settings. Raises the first error, because values that are unknown cannot be restored."""
     answers = await _ask_all(context.admin, context.endpoints)
     settings = {}
     for broker, values in answers.items():
@@ -422,7 +428,7 @@ async def _runtime(context: TakeoverContext) -> dict[str, dict[str, str]]:
 
 
 async def _verify(context: TakeoverContext, targets: Mapping[str, Mapping[str, str | None]]) -> tuple[BrokerRow, ...]:
-    """Read each broker until it has the target settings (None: any value) or the time is over."""
+    """Read the brokers repeatedly until each has its target settings or the time is over (None: any value is right)."""
     deadline = context.clock.boot() + context.verify_seconds
     rows: dict[str, BrokerRow] = {}
     while True:
@@ -473,7 +479,7 @@ def _warnings(
 ) -> list[str]:
     """Return what the operator must know after a takeover of these namespaces (none: the whole cluster).
 
-    `rows`: the brokers after it. `last`: the previous takeover. `stored`: the dynamic configuration before it.
+    `rows`: the brokers after the takeover. `last`: the previous takeover. `stored`: the dynamic settings before.
     """
     warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
     if last is not None and last.namespaces and not namespaces:
@@ -493,7 +499,7 @@ def _placement_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
     random = [
         row.broker_id
         for row in rows
-        # The extensible load manager has one placement and ignores the setting.
+        # Only for the modular load manager: the extensible one ignores the setting for the placement of bundles.
         if row.values.get(PLACEMENT, "").endswith("AvgShedder") and "Extensible" not in row.values[LOAD_MANAGER]
     ]
     if not random:
@@ -530,6 +536,6 @@ def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
 
 
 def _is_true(values: Mapping[str, str], key: str) -> bool:
-    """Return whether a setting is on, which is Pulsar's default. Anything but `true` is off
-    (`Boolean.parseBoolean`)."""
+    """Return whether a setting is on: if it is missing (Pulsar's default), or `true` as `Boolean.parseBoolean` reads
+    it."""
     return values.get(key, "true").strip().lower() == "true"

@@ -1,4 +1,4 @@
-"""Deletes the shared state of an installation that is given up, if nothing in it is needed any more."""
+"""Deletes Bundlekeel's shared state from the metadata store, if no sidecar or broker needs it any more."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bundlekeel.requests.takeover import read_record
 
 
 async def uninstall(coordination: Coordination, forbid: Sequence[StateCheck] = (), *, dry_run: bool) -> list[str]:
-    """Delete all nodes below the root and return them; with `dry_run`, only return them. Empty if there is no root.
+    """Delete all nodes below the root and return their names; with `dry_run`, only return them.
 
-    Raises Conflict while a sidecar runs, and while brokers still have settings or rates of ours, because only the
-    shared state contains the previous values. Raises CodecError or StoreError if the state cannot be read. `forbid`:
-    raise Conflict if a feature still needs the state.
+    Raises Conflict while a sidecar runs, and while brokers still have settings or rates that Bundlekeel set, because
+    only the shared state contains the previous values. Raises CodecError or StoreError if the state cannot be read.
+    `forbid`: functions that raise Conflict if an optional feature still needs the state.
     """
     paths = await coordination.paths()
     running = {member.id for member in await coordination.members()}

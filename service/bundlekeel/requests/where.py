@@ -1,6 +1,7 @@
 """Finds the owner of a topic, bundle or namespace, and the broker that it would get if no broker owned it.
 
-A lookup over REST would assign an unowned bundle. This reads boundaries and ownership from the stores instead.
+A lookup over REST would assign an unowned bundle. So this module reads bundle boundaries and owners from the metadata
+store or the ownership channel.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.pulsar.existing_names import boundaries_of, bundle_named, bundles_of, exists, topic_named
 from bundlekeel.requests.where_responses import Place
 
-# At most this many partitions per request: the metadata store can contain any number.
+# Largest partition count of a topic in one request. The metadata store can contain any number.
 MOST_PARTITIONS = 10_000
 
 
@@ -29,11 +30,12 @@ async def where(
     entry: Callable[[str], UnitView | None] = lambda _: None,
     listener: str = "",
 ) -> list[Place]:
-    """Return one row per topic or partition, or per bundle of a namespace.
+    """Return the owner of a topic, of each of its partitions, of a bundle, or of each bundle of a namespace.
 
-    `entry`: the bundle's row in the ownership channel, if there is one. `listener`: the advertised listener whose
-    address is returned; "": the broker's own address. Raises NotFound if the namespace does not exist, and
-    ConfigError if the name is not valid, the topic has too many partitions, or an owner does not have the listener.
+    `preallocated`: target broker of each bundle that is in transit. `entry`: returns a bundle's row in the ownership
+    channel, or None. `listener`: the advertised listener whose address is returned; "": the broker's own address.
+    Raises NotFound if the namespace does not exist, and ConfigError if the name is not valid, the topic has too many
+    partitions, or an owner does not have the listener.
     """
     going = preallocated or {}
     rows = await _rows(name, metadata, lambda bundle: _row(bundle, ownership, going, listener))
@@ -48,7 +50,7 @@ async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Aw
         return [await row_of(item) for item in await bundles_of(name, metadata)]
     topics = await _topics(name, metadata)
     bounds = await boundaries_of(metadata, topics[0].namespace)
-    # Read the owner of each bundle once: it may contain many of the topics.
+    # Read the owner of each bundle only once, because a bundle can contain many of the topics.
     hashes = {topic: topic.hash for topic in topics}
     bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
     rows = {bundle: await row_of(bundle) for bundle in dict.fromkeys(bundles.values())}
@@ -61,9 +63,9 @@ async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Aw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeBundle:
-    """A bundle that would move for a request.
+    """A bundle that moves as a whole if an operator moves some of its topics.
 
-    `topics`: the requested topics. `others`: number of other known persistent topics that would move with them.
+    `topics`: the requested topics. `others`: number of other known persistent topics that move with them.
     """
 
     bundle: str
@@ -72,11 +74,11 @@ class WholeBundle:
 
     @property
     def sentence(self) -> str:
-        """A sentence that names the bundle first, because all of it moves."""
+        """Sentence for operators: which bundle moves, and which topics move with it."""
         return self.sentence_with("moves")
 
     def sentence_with(self, moves: str) -> str:
-        """Return the sentence with another form of the verb: a refused bundle `would move`."""
+        """Return `sentence` with another form of its verb, for example `would move` for a refused bundle."""
         if not self.topics:
             return f"{self.bundle} {moves} with its {numbered(self.others, 'known topic')}"
         others = numbered(self.others, "other known topic")
@@ -84,7 +86,7 @@ class WholeBundle:
 
 
 async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
-    """Return the bundles that move if an operator moves a bundle, a topic or all its partitions, by their ranges.
+    """Return the bundles that move if an operator moves a bundle, a topic or all its partitions, in hash order.
 
     Raises NotFound if there is no such namespace, bundle or topic, and StoreError if the store cannot be read.
     """
@@ -106,7 +108,7 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
 
 
 async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
-    """Return the topic, or its partitions."""
+    """Return the topic of this name, or the partitions of a partitioned topic. Raises ConfigError if too many."""
     topic = await topic_named(name, metadata)
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
     if partitions > MOST_PARTITIONS:
@@ -133,7 +135,7 @@ async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str
 
 
 def _service_url(owner: Owner, listener: str) -> str:
-    """Return the owner's address for clients of this listener, as a lookup with `listenerName` would."""
+    """Return the owner's address for clients of this listener, as a lookup with `listenerName` does."""
     no_address = not (owner.web_url or owner.service_url)
     if not listener or no_address:
         return owner.service_url

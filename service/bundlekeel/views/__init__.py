@@ -1,1 +1,1 @@
-"""Responses to reads: brokers, bundles, reasons, summaries."""
+"""Responses to requests that only read: brokers, bundles, reasons, summaries, the journal."""

@@ -1,4 +1,4 @@
-"""The ownership channel as rows of the API: one per bundle, filtered and paged."""
+"""Rows of the API about the ownership channel: one per bundle, filtered and paged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bundlekeel.pulsar.sources.ownership import serving
 
 
 def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
-    """Return the row of one entry."""
+    """Return the row of a bundle's entry. `seen_ms`: Unix time at which this sidecar received the entry."""
     owner = serving(unit)
     return UnitView(
         bundle=bundle,
@@ -44,7 +44,10 @@ def unit_rows(
     after: str = "",
     limit: int = 1000,
 ) -> list[UnitView]:
-    """Return rows in order of bundle names, starting after the bundle `after`. `broker`: destination or source."""
+    """Return at most `limit` rows in order of bundle names, starting after the bundle `after`.
+
+    `broker`: only bundles with this destination or source.
+    """
     bundles = sorted(
         bundle
         for bundle, unit in view.units.items()

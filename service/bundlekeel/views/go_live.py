@@ -1,4 +1,4 @@
-"""`doctor --for act`: whether the sidecars may start to act, by the checks of `doctor` and of a running sidecar."""
+"""Checks of `doctor --for act`: whether it is safe that the sidecars start to move bundles (mode `act`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bundlekeel.model.plan import Plan
 from bundlekeel.model.text_format import numbered
 from bundlekeel.views.summary_fields import SummaryView
 
-# One day of recommendations covers day and night; a restart or two may interrupt it.
+# Mode `recommend` must have run for a day, because that covers day and night. A tenth can be missing, for restarts.
 DAY_MS: Final = 86_400_000
 _NEARLY_MS: Final = DAY_MS * 9 // 10
 
@@ -18,10 +18,10 @@ _NEARLY_MS: Final = DAY_MS * 9 // 10
 def go_live(
     checks: Sequence[Check], *, mode_ceiling: str, members: int, looked_ms: int, day: SummaryView, plan: Plan | None
 ) -> list[Check]:
-    """Return the checks of `examine` with those of a running sidecar.
+    """Return the checks of `doctor` (`checks`), and further checks of the running sidecars.
 
-    `looked_ms`: last run of the failsafe, Unix ms; 0: never. `day`: summary of the last 24 hours. A failed check is
-    an error (do not start), or a warning if the operator may know better.
+    `looked_ms`: last run of the failsafe job, Unix ms; 0: never. `day`: summary of the last 24 hours. A failed check
+    is an error if mode `act` is not safe, or a warning if the operator must decide.
     """
     ours = [_mode(mode_ceiling), _seats(members), _failsafe(looked_ms, day.until_ms)]
     return [*checks, *ours, _recommendations(day), _would_do(day, plan)]
@@ -44,7 +44,7 @@ def _seats(members: int) -> Check:
     return Check(name="replicas", ok=ok, detail=f"{numbered(members, 'sidecar')} running", fix=fix, severity="warning")
 
 
-# As in the alert BundlekeelFailsafeNotRunning: seven of its usual intervals.
+# The failsafe must have run within this time, as in the alert BundlekeelFailsafeNotRunning: seven usual intervals.
 _LOOKS_WITHIN_MS = 900_000
 
 
@@ -70,7 +70,7 @@ def _recommendations(day: SummaryView) -> Check:
 
 
 def _would_do(day: SummaryView, plan: Plan | None) -> Check:
-    """Check how often acting would have moved bundles. Moves in most cycles mean that plans follow noise."""
+    """Check in how many cycles mode `act` would have moved bundles. If it is most of them, plans follow noise."""
     often = day.cycles > 0 and day.recommended > day.cycles / 2
     if day.recommended:
         detail = f"{day.recommended} of {numbered(day.cycles, 'cycle')} recommended moves, "

@@ -32,7 +32,7 @@ _GROUP_FORM = (
 class OtherRecord:
     """Fields of every record. A record of a kind that a later release adds has further fields."""
 
-    # Not an `Answer`: fields with a default may be absent. Later releases may add fields.
+    # Not an `Answer`, because fields with a default can be absent from a record, and later releases can add fields.
     __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False, "extra": "allow"}
 
     kind: Annotated[str, Doc("kind of the record", grows=get_args(JournalKind))]

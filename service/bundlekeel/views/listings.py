@@ -32,12 +32,12 @@ from bundlekeel.views.picture import (
 )
 from bundlekeel.views.published import ClusterState
 
-# Highest number of bundles in one overview.
+# An overview lists at most this many bundles of all brokers together.
 MOST_DRAWN: Final = 25_000
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
-    """Return max/mean of throughput and score in the last plan."""
+    """Return the imbalance in the last plan: maximum divided by mean, of the brokers' throughputs and scores."""
     plan = cycle.report.plan if cycle.report else None
     return ImbalanceView(
         throughput_max_mean=plan.imbalance("throughput_before") if plan else 0.0,
@@ -46,7 +46,10 @@ def imbalances(cycle: Cycle) -> ImbalanceView:
 
 
 def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
-    """Return one row per registered broker, by id, with operators' requests and why a report is unusable."""
+    """Return one row per registered broker, in the order of ids.
+
+    A row contains the broker's load, operators' requests about it, and why its load report is unusable, if it is.
+    """
     snapshot, picture, desired = cluster.snapshot, cluster.picture, cluster.desired
     if snapshot is None or picture is None:
         return []
@@ -118,7 +121,7 @@ def _brokers(
 
 
 def _cpu_costs(costs: BrokerCosts, row: int) -> CpuCostsView | None:
-    """Return the CPU costs of one broker; None: not learned yet, or it has no CPU limit."""
+    """Return the estimated CPU costs of one broker; None: not known yet, or the broker has no CPU limit."""
     if not costs.seconds[row].any() or np.isnan(costs.base[row]):
         return None
     ends = [side[row].tolist() for side in (costs.seconds, costs.low, costs.high)]
@@ -168,7 +171,7 @@ def bundles(
 ) -> list[BundleView]:
     """Return rows of the matching bundles, largest short-term throughput first, starting after the bundle `after`.
 
-    Raises NotFound if broker or bundle is unknown, ConfigError if `namespace` is malformed."""
+    Raises NotFound if the broker or the bundle `after` is unknown, and ConfigError if `namespace` is malformed."""
     snapshot = cluster.snapshot
     if snapshot is None:
         return []
@@ -200,7 +203,7 @@ def bundles(
                 code,
                 preallocated_to=entry.target if entry else None,
                 preallocated_age_seconds=(now_ms - entry.opened_ms) / 1000 if entry else None,
-                # A bundle that returned to its broker has a cool-down too, but has not moved.
+                # Not for a bundle that returned to its source: it has a cool-down, too, but was not moved.
                 last_move_ms=moved.at_ms if moved and moved.source != owner else None,
             )
         )
@@ -208,7 +211,7 @@ def bundles(
 
 
 def _behind(order: list[int], table: BundleTable, after: str) -> list[int]:
-    """Return the rows of `order` after the bundle `after`. Raises NotFound if that bundle no longer exists."""
+    """Return the part of `order` (indexes into `table`) after the bundle `after`. Raises NotFound if it is unknown."""
     if not after:
         return order
     if after not in table.names:

@@ -1,4 +1,7 @@
-"""Overview of the cluster for the page: largest bundles of each broker, sum of the others, and change marks."""
+"""Overview of the cluster for the web page: largest bundles of each broker, and sum of the others.
+
+Also contains the change marks, by which the page detects that it must load values again.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def draw_overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
 def changes(
     cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: CycleView | None
 ) -> Marks:
-    """Return marks that differ after a change. Computing them is cheap. `last`: the last cycle."""
+    """Return change marks: short values, one of which differs after each change. `last`: the last cycle."""
     leader = leadership.leader
     return Marks(
         picture=cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,

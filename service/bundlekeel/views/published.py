@@ -1,4 +1,4 @@
-"""Immutable values for reads: created on the main loop, and readable in any thread."""
+"""Immutable values from which reads are answered: created on the main event loop, and readable in any thread."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from bundlekeel.views.picture import Marks, OverviewView, State
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClusterState:
-    """The cluster and the state of the cycles. The cached properties take up to a second in a large cluster.
+    """The cluster and the state of the cycles.
 
-    `plan_input`: input of the next plan; None before the first snapshot. `sheds`, `splits`: whether each broker's own
-    shedding or splitting is on; None: unknown. `sources`: the values from which this object was created.
+    The first use of a cached property takes up to a second in a large cluster. `plan_input`: input of the next plan;
+    None before the first snapshot. `sheds`, `splits`: whether each broker's own shedding or splitting is on; None:
+    unknown. `sources`: the objects from which this one was created, to detect changes.
     """
 
     snapshot: Snapshot | None
@@ -52,13 +53,13 @@ class ClusterState:
 
     @cached_property
     def draft(self) -> Draft:
-        """The loads, including the moves of the ledger. Do not change it."""
+        """Loads of brokers and bundles, including moves that the load reports do not show yet. Do not change it."""
         assert self.snapshot is not None
         return Draft(self.snapshot, self.cycle_state.ledger, self.params, costs=self.cycle_state.memory.costs)
 
     @cached_property
     def largest_first(self) -> list[int]:
-        """Rows of the bundles by short-term throughput, largest first."""
+        """Indexes of the snapshot's bundles, in descending order of short-term throughput."""
         assert self.snapshot is not None
         table = self.snapshot.bundles
         size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
@@ -67,16 +68,16 @@ class ClusterState:
 
     @cached_property
     def overviews(self) -> dict[int, OverviewView]:
-        """Cache of the last overview, by its `largest`."""
+        """Cache of the last overview; the key is its number of bundles per broker (`largest`)."""
         return {}
 
     @cached_property
     def obstacles(self) -> Eligibility:
-        """The bundles that may not move, with the reason and end of each obstacle."""
+        """Bundles that must not move now, with reason and end of each obstacle."""
         return self.obstacles_without("")
 
     def obstacles_without(self, rested: str) -> Eligibility:
-        """Return the obstacles as if the cool-down of the bundle `rested` were over; "": all cool-downs are kept."""
+        """Return the obstacles as if the cool-down of the bundle `rested` were over; "": with all cool-downs."""
         inputs, snapshot = self.plan_input, self.snapshot
         assert inputs is not None and snapshot is not None
         ledger = self.cycle_state.ledger
@@ -97,8 +98,8 @@ class ClusterState:
 class Published:
     """All values for reads, from one point in time.
 
-    `moves`: records of all sidecars, oldest first. `parameters`: parameters in effect. `turned_boot`: boot-clock time
-    at which the last cycle, or a move of it, ended, in seconds.
+    `moves`: move records of all sidecars, oldest first. `parameters`: planning parameters in effect. `turned_boot`:
+    boot-clock time in seconds at which the last cycle, or one of its moves, ended.
     """
 
     cluster: ClusterState
@@ -113,7 +114,7 @@ class Published:
 
 
 def capture_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterState | None = None) -> ClusterState:
-    """Return the state of the cluster for reads, or `before` if nothing has changed. Call it on the main loop."""
+    """Return the state of the cluster for reads, or `before` if nothing has changed. Call it only on the main loop."""
     snapshot, shared = cycle.snapshot, cycle.shared_state
     values: dict[str, Any] = {
         "snapshot": snapshot,

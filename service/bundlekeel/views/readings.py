@@ -1,4 +1,4 @@
-"""Reads of a running sidecar from published values, for any thread. They use no state of the main loop."""
+"""Reads of a running sidecar, for any thread: they use published values and no state of the main event loop."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from bundlekeel.views.published import Published
 from bundlekeel.views.summary import summary
 from bundlekeel.views.summary_fields import ALWAYS, Period, SummaryView
 
-# Kinds of records that each sidecar stores for itself.
+# Kinds of records that each sidecar has only in its own journal.
 _LOCAL = tuple(kind for kind in RECORDS if kind != "move")
 
 
 class Readings:
-    """The reading half of `service.Service`. `latest` returns the newest published values."""
+    """All reads of `api.service.Service`. `latest`: returns the newest published values."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Readings:
         metadata: Metadata,
         ownership: Ownership,
     ) -> None:
-        """`metadata`, `ownership`: used by `why`, in the thread that calls it."""
+        """Create the reads. `metadata`, `ownership`: used by `why`, in the thread that calls it."""
         self._latest = latest
         self._loaded, self._journal, self._clock = loaded, journal, clock
         self._metadata, self._ownership = metadata, ownership
@@ -52,7 +52,7 @@ class Readings:
         return self._latest().state
 
     def changes(self) -> Marks:
-        """Return marks that differ after a change."""
+        """Return change marks: short values, one of which differs after each change."""
         return self._latest().marks
 
     def brokers(self) -> list[BrokerView]:
@@ -77,10 +77,10 @@ class Readings:
         return overview
 
     async def why(self, name: str) -> WhyView:
-        """Explain the present place of a bundle or topic, or the load of a broker, and what would change it."""
+        """Explain why a bundle or topic is at its broker, or why a broker has its load, and what would change it."""
         latest = self._latest()
         if latest.cluster.snapshot is not None:
-            # The first computation takes half a second in a large cluster.
+            # Compute it in a thread, because the first time takes half a second in a large cluster.
             await asyncio.to_thread(lambda: latest.cluster.obstacles)
         why_input = why.WhyInput(
             cluster=latest.cluster,
@@ -112,7 +112,10 @@ class Readings:
         ]
 
     async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
-        """Return records, newest last. Moves are of all sidecars, from the shared state; all others of this one."""
+        """Return journal records, newest last.
+
+        Moves are those of all sidecars, from the shared state. All other records are those of this sidecar.
+        """
         return await asyncio.to_thread(self._records, self._latest(), limit, kind, period)
 
     def _records(self, latest: Published, limit: int, kind: str | None, period: Period) -> list[Json]:
@@ -126,7 +129,7 @@ class Readings:
         return sorted(records + ([] if kind else moves), key=itemgetter("wall_ms"))[-limit:]
 
     def _own(self, kinds: Sequence[str], limit: int, period: Period) -> list[Json]:
-        """Return records of this sidecar. Reads its files only if the period is limited."""
+        """Return records from this sidecar's journal. Reads its files only if the period is limited."""
         if period == ALWAYS:
             return [record for kind in kinds for record in self._journal.tail(limit, kind=kind)]
         records = period.of(self._journal.since(period.since_ms))
@@ -142,7 +145,7 @@ class Readings:
         return summary(period, self._clock.wall_ms(), self._journal.since(period.since_ms), moves, effects)
 
     def settings(self) -> list[Setting]:
-        """Return the settings in effect with their origins. Parameters are those of the next plan."""
+        """Return the settings in effect with their origins; for planning parameters, the values of the next plan."""
         return [Setting(**row) for row in describe(self._loaded, self._latest().parameters)]
 
     # --- the ownership channel ---
@@ -173,7 +176,7 @@ class Readings:
     # --- probes ---
 
     def live(self) -> list[Check]:
-        """Check that cycles still run. A hanging move or an unreachable store does not fail the check."""
+        """Check that cycles still run. The check passes during a hanging move or while the store is unreachable."""
         behind = self._clock.boot() - self._latest().turned_boot
         limit = max(60.0, 6 * self._loaded.settings.cycle.interval) + self._loaded.settings.admin.read_timeout * 2
         ok = behind < limit
@@ -187,5 +190,5 @@ class Readings:
         ]
 
     def ready(self) -> list[Check]:
-        """Check the store, the role, and the snapshot, which a sidecar on the bench does not need."""
+        """Check the store, the role and the snapshot. A sidecar that cannot become leader needs no snapshot."""
         return list(self._latest().ready)

@@ -10,7 +10,7 @@ from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
 from bundlekeel.views.summary_fields import Period, PersonView, RefusalSummary, SpellView, SummaryView
 
-# Highest number of overloads in the list.
+# A summary lists at most this many overloads.
 _SPELLS = 10
 _FIRST_ERROR = 400
 
@@ -18,10 +18,10 @@ _FIRST_ERROR = 400
 def summary(
     period: Period, now_ms: int, records: Sequence[Json], moves: Sequence[Json], effects: Sequence[Json]
 ) -> SummaryView:
-    """Return the summary. `records`: journal of this sidecar; `moves`, `effects`: of all sidecars."""
+    """Return the summary of a period. `records`: journal of this sidecar; `moves`, `effects`: of all sidecars."""
     records, moves, effects = period.of(records), period.of(moves), period.of(effects)
     cycles = [record for record in records if record.get("kind") == "cycle"]
-    # A follower does not know whether the leader executed its plan.
+    # Count only executed plans of the leader, because a follower does not know whether its plan was executed.
     decided = [record for record in cycles if record.get("obstacle") != Code.NOT_LEADER]
     idle = [int(record["planned"]) for record in decided if record.get("planned") and not record.get("acted")]
     outcomes = Counter(str(move.get("outcome")) for move in moves)
@@ -66,7 +66,10 @@ def _sentence(outcomes: Counter[str], words: Counter[str], spells: Sequence[Spel
 
 
 def _counted(counts_by_cycle: Sequence[dict[str, int]]) -> list[RefusalSummary]:
-    """Return the number of cycles with each code, and its highest count in one cycle."""
+    """Return, for each refusal code, the number of cycles with it, and its highest count in one cycle.
+
+    `counts_by_cycle`: for each cycle, the number of refusals by code.
+    """
     cycles = Counter(code for counts in counts_by_cycle for code in counts)
     return [
         RefusalSummary(code=code, cycles=count, most=max(counts.get(code, 0) for counts in counts_by_cycle))
@@ -75,7 +78,7 @@ def _counted(counts_by_cycle: Sequence[dict[str, int]]) -> list[RefusalSummary]:
 
 
 def _overloads(cycles: Sequence[Json]) -> list[SpellView]:
-    """Return the runs of consecutive cycles with an overloaded broker."""
+    """Return the periods of overload: series of consecutive cycles with an overloaded broker."""
     spells: list[SpellView] = []
     before = False
     for record in cycles:

@@ -20,7 +20,7 @@ class Period:
     until_ms: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ConfigError if the end is before the start."""
+        """Check the period. Raises ConfigError if its end is before its start."""
         if 0 < self.until_ms < self.since_ms:
             text = f"since_ms {self.since_ms} is after until_ms {self.until_ms}"
             raise ConfigError(text, field="since_ms", value=self.since_ms, allowed=f"at most {self.until_ms}")

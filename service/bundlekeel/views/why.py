@@ -1,4 +1,7 @@
-"""Explain the place of a bundle or topic, or the load of a broker, by the last plan, and what would change it."""
+"""Explains why a bundle is at its broker, or why a broker has its load, and what would change it.
+
+The explanations follow from the last plan and from operators' requests.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +59,11 @@ _ACTIONS: dict[Code, str] = {
     Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
     Code.NOT_LEADER: "the leader carries it out: `bundlekeel status` names it",
 }
-# These codes matter only if the last plan has moves.
+# These obstacles to executing plans are shown only if the last plan has moves.
 _SHOWING = (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.NOT_LEADER)
 _EVERYTHING = "everything"
 _WAIT = "nothing to do: it is planned anew with every cycle"
-# End of a code without a known time. All other codes end when the load changes.
+# How obstacles without a known time end. All codes that are not listed here or below end when the load changes.
 _ENDS: dict[Code, str] = {
     Code.IDLE: "until it carries traffic",
     Code.SYSTEM_BUNDLE: "permanently",
@@ -75,7 +78,7 @@ _ENDS: dict[Code, str] = {
     Code.OUTSIDE_WINDOW: "until a maintenance window opens",
     Code.SOLE_BUNDLE: "until its broker has another bundle",
 }
-# These codes end with the next cycle, independent of the load.
+# These obstacles end with the next cycle, independent of the load.
 _NEXT_CYCLE = CYCLE_BUDGETS | {
     Code.BUDGET_OF_REPAIR,
     Code.ANTI_AFFINITY,
@@ -87,8 +90,11 @@ _NEXT_CYCLE = CYCLE_BUDGETS | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyInput:
-    """The input of an explanation. `last`: the leader's last cycle; while unknown, this sidecar's own.
-    `records`: moves, oldest first. `interval_seconds`: seconds between two cycles."""
+    """The input of an explanation.
+
+    `last`: the leader's last cycle, or this sidecar's own while the leader's is unknown. `records`: move records,
+    oldest first. `interval_seconds`: seconds between two cycles.
+    """
 
     cluster: ClusterState
     last: CycleView | None
@@ -140,7 +146,7 @@ def _broker(name: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = _verdict(plan, name)
     moves = [move for move in (plan.moves if plan else ()) if name in (move.source, move.target)]
-    # Obstacles of the broker come first: without the cluster's obstacles, a drained broker would stay empty.
+    # The broker's own obstacles come first: a drained broker stays empty even if nothing blocks the whole cluster.
     blocks = _requests_of(name, why_input.cluster.desired) + _paused(snapshot, why_input, broker=name)
     blocks += _closed(why_input, moves)
     codes, change = list(blocks), _broker_change(plan, name)
@@ -176,7 +182,7 @@ def _broker(name: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
 
 
 def _requests_of(broker: str, desired: Desired) -> list[CodeView]:
-    """Return the drain, cordon or warm-up of a broker, with its operator."""
+    """Return the drain, cordon and warm-up of a broker as codes, with the operator who requested each."""
     requests = {"drained": desired.drains, "cordoned": desired.cordons}
     return [
         _code(Code.CORDONED, f"{word} until somebody ends it, by {by_broker[broker].by}: {by_broker[broker].reason}")
@@ -186,7 +192,7 @@ def _requests_of(broker: str, desired: Desired) -> list[CodeView]:
 
 
 def _unblocked(blocks: list[CodeView]) -> str:
-    """Return the action that ends the first of these obstacles; "": there is none."""
+    """Return what an operator can do to end the first of these obstacles; "": there are no obstacles."""
     if not blocks:
         return ""
     scope = blocks[0].detail.partition(",")[0]
@@ -196,7 +202,7 @@ def _unblocked(blocks: list[CodeView]) -> str:
 
 
 def _example(refusals: list[Refusal]) -> str:
-    """Return the first refusal as text, and the number of refusals if there are more."""
+    """Return the first refusal as text, with the number of refusals if there are several."""
     first = f"{refusals[0].bundle} {refusals[0].detail}".strip()
     return first if len(refusals) == 1 else f"{numbered(len(refusals), 'bundle')}, the first one {first}"
 
@@ -211,7 +217,7 @@ def _broker_change(plan: Plan | None, broker: str) -> str:
     group, own = plan.group_of(broker), _verdict(plan, broker)
     code = group.verdict.code
     if code is Code.HIT_COUNT and own is not None and own.code is Code.BALANCED:
-        code = own.code  # other brokers wait for fresh reports
+        code = own.code  # only other brokers of the group wait for fresh reports
     if code is Code.HIT_COUNT:
         return "wait for the remaining fresh reports: the difference has to last"
     if moves := sum(move.source in group.brokers for move in plan.moves):
@@ -227,7 +233,7 @@ def _broker_change(plan: Plan | None, broker: str) -> str:
 
 async def _bundle(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
     broker, sentence, codes, change = (
-        # It takes up to a second in a large cluster.
+        # In a thread, because it takes up to a second in a large cluster.
         await asyncio.to_thread(_reported, bundle, snapshot, why_input)
         if bundle in snapshot.bundles.names
         else await _unreported(bundle, why_input)
@@ -249,7 +255,10 @@ async def _bundle(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> WhyVi
 
 
 async def _unreported(bundle: str, why_input: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
-    """Explain an unreported bundle: (owner, sentence, codes, action). Reads its owner from store or channel."""
+    """Explain a bundle that no broker reports: (owner, sentence, codes, action).
+
+    Reads the owner from the metadata store or the ownership channel; None: no broker owns the bundle.
+    """
     owner = await why_input.ownership.owner(bundle)
     if owner is None:
         return None, f"no broker owns {bundle}", [], "wait for a client's lookup"
@@ -263,7 +272,7 @@ def _reported(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> tuple[str
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
     plan = why_input.cluster.report.plan if why_input.cluster.report else None
     obstacles = why_input.cluster.obstacles
-    # A pin is shown first, because it does not end automatically.
+    # Show a pin before other obstacles, because it does not end automatically.
     pinned = lasts(ends_of(why_input.cluster.desired.pinned).get(bundle, -1), why_input.now_ms)
     move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
     if move is not None and row not in obstacles.codes:
@@ -292,7 +301,7 @@ def _reported(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> tuple[str
     detail = _joined(refusal.detail if refusal is not None else "", end)
     codes, change = [_code(code, detail)], _action(code, bundle)
     if code is Code.COOL_DOWN and (beside := why_input.cluster.obstacles_without(bundle).codes.get(row)):
-        # This obstacle remains when the cool-down is over.
+        # Show the obstacle, too, that remains when the cool-down is over.
         codes.append(_code(beside, _end(beside, bundle, broker, 0, snapshot, why_input)))
         change = _action(beside, bundle)
     broker = next(
@@ -307,7 +316,10 @@ def _action(code: Code, bundle: str) -> str:
 
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, why_input: WhyInput) -> str:
-    """Return the end of a bundle's obstacle as a phrase. `frees_ms`: end by the guard, Unix ms; 0: unknown."""
+    """Return how or when the obstacle `code` of a bundle ends, as a phrase; "": unknown.
+
+    `frees_ms`: Unix time at which the guard of the plan releases the bundle; 0: unknown.
+    """
     plan_input, desired = why_input.cluster.plan_input, why_input.cluster.desired
     assert plan_input is not None
     if code is Code.PINNED:
@@ -349,7 +361,7 @@ def _joined(detail: str, end: str) -> str:
 
 
 def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
-    """Explain, by its broker's load, why an unobstructed bundle stays: (sentence, action)."""
+    """Explain by its broker's load why a bundle stays although nothing blocks it: (sentence, action)."""
     load = next((item for item in plan.loads if item.broker == broker), None) if plan else None
     if plan is None or load is None:
         return "no plan yet" if plan is None else plan.verdict.sentence, "wait for a plan that knows its broker"
@@ -385,9 +397,9 @@ def _paused(snapshot: Snapshot, why_input: WhyInput, *, bundle: str = "", broker
 
 
 def _closed(why_input: WhyInput, planned: Sequence[Move | Split]) -> list[CodeView]:
-    """Return the obstacle to executing the cluster's last plan: a window, an outage, the mode.
+    """Return what blocks executing the last plan for the whole cluster, for example a time window or the mode.
 
-    Moves of a drain or a warm-up do not wait for a window."""
+    `planned`: the planned actions to explain. Moves of a drain or a warm-up do not wait for a window."""
     code = why_input.last.obstacle if why_input.last else None
     # Pauses are listed separately, each with its end.
     if code not in EXPLANATIONS or code == Code.PAUSED or (code in _SHOWING and not planned):

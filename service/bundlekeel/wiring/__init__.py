@@ -1,4 +1,4 @@
-"""Create a sidecar from its parts. Only this package uses concrete adapters."""
+"""Creates a sidecar from its parts. Only this package imports the adapters, which connect to brokers and stores."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from bundlekeel.settings.load import LoadedSettings
     from bundlekeel.wiring.outside import Outside
 
-# structlog and httpx load these if installed, for tracebacks and a command line that Bundlekeel does not use.
+# structlog and httpx import these modules if they are installed, although Bundlekeel does not use them.
 _NEEDLESS: Final = ("rich", "httpx._main")
 
 
 def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
-    """Run the `bundlekeel` command. `opened`: creates adapters that `run` uses instead of the real ones."""
-    # Without a handler, the first process of a container ignores SIGTERM and runs until it is killed.
+    """Run the `bundlekeel` command. `opened`: creates the adapters; None: the real ones."""
+    # Handle SIGTERM: without a handler, the first process of a container ignores it and runs until it is killed.
     signal.signal(signal.SIGTERM, _end)
     with output_written():
         make_app(partial(_wiring, opened), commands(), load_plugins)(prog_name="bundlekeel")
 
 
 def _end(number: int, _: object) -> NoReturn:
-    """End the command immediately, as after an interrupt."""
+    """End the command immediately with the usual exit code of a signal (128 + `number`)."""
     raise SystemExit(128 + number)
 
 
 def _wiring(opened: Callable[[LoadedSettings], Outside] | None) -> Wiring:
-    # Imported only if needed: most commands use no adapters, and this import takes up to two seconds.
+    # Import it only if needed: most commands use no adapters, and this import takes up to two seconds.
     with without(*_NEEDLESS):
         from bundlekeel.wiring.commands import Bootstrap  # noqa: PLC0415
 
-    # httpcore imports sniffio for each request. If it is not installed, the search takes up to 1 ms.
+    # httpcore tries to import sniffio for each request. If sniffio is not installed, this entry saves up to 1 ms.
     if find_spec("sniffio") is None:
         sys.modules["sniffio"] = None  # type: ignore[assignment]
     return Bootstrap(opened)

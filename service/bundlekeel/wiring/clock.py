@@ -1,4 +1,4 @@
-"""The real clock."""
+"""The machine's clocks, as the port `Clock`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def wall_ms(self) -> int:
-        """Return the wall clock at the start of this process plus the boot time since then.
+        """Return Unix time in ms: the wall clock at the start of this process plus the boot time since then.
 
-        So setting the wall clock changes no rest and no deadline.
+        So a later change of the machine's wall clock does not change any cool-down or deadline.
         """
         return self._began_ms + int(1000 * (self.boot() - self._began))
 
     def stepped_ms(self) -> int:
         """Return the milliseconds by which the wall clock was set forward (negative: back) since this process started.
 
-        Only times for human readers need it: the journal and the windows of the calendar.
+        Add it only to times for people: in the journal, and for maintenance windows.
         """
         return self._wall() - self.wall_ms()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait without blocking the loop."""
+        """Wait without blocking the event loop."""
         await asyncio.sleep(seconds)

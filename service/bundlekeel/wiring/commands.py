@@ -1,4 +1,4 @@
-"""The commands that need adapters: `run`, and those that work without a running sidecar."""
+"""Commands that connect to brokers and stores themselves: `run`, and the commands that need no running sidecar."""
 
 from __future__ import annotations
 
@@ -56,13 +56,14 @@ class Bootstrap:
 
         configure_logging(settings.settings)
         for text in (*warnings_of(settings.settings), *misnamed_variables(os.environ)):
-            structlog.get_logger(__name__).warning("setting", warning=text)
+            structlog.get_logger(__name__).warning("setting is valid but probably a mistake", warning=text)
 
         serving = sidecar(settings, self._opened(settings))
 
         def ready(urls: list[str]) -> None:
             serving.ready(urls)
-            # The objects of the start stay. Each full collection would check all of them and block the event loop.
+            # Exclude all objects created so far from garbage collection: they stay until the end, and checking them
+            # in each full collection would block the event loop.
             gc.collect()
             gc.freeze()
 
@@ -82,12 +83,12 @@ class Bootstrap:
         namespaces: tuple[str, ...] = (),
         tell: Callable[[str], None],
     ) -> Json:
-        """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those."""
+        """Turn the brokers' own shedding off and verify it on each broker; only for `namespaces` if there are any."""
         how: Json = {"split": split, "reason": reason, "by": by, "dry_run": dry_run, "namespaces": namespaces}
         return once(settings, partial(take_over, settings, tell=tell, **how))
 
     def last_takeover(self, settings: LoadedSettings) -> tuple[Split, tuple[str, ...]]:
-        """Return how the last takeover was requested, active or ended."""
+        """Return who splits bundles since the last takeover, active or ended, and its namespaces; (): whole cluster."""
 
         async def run() -> tuple[Split, tuple[str, ...]]:
             async with connected(settings) as out:
@@ -100,16 +101,16 @@ class Bootstrap:
     def handback(
         self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
     ) -> Json:
-        """Restore the settings of the brokers before the takeover."""
+        """Restore the settings that the brokers had before the takeover."""
         return once(settings, partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run, tell=tell))
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
-        """Restore the settings of the brokers before the takeover if no sidecar is alive."""
+        """Restore the settings that the brokers had before the takeover, if no sidecar completes cycles any more."""
         terms = FailsafeLimits(after_seconds=after, confirm_seconds=confirm, by=by)
         return once(settings, partial(failsafe, settings, terms=terms, dry_run=dry_run))
 
     def uninstall(self, settings: LoadedSettings, *, dry_run: bool) -> list[str]:
-        """Delete the shared state."""
+        """Delete Bundlekeel's shared state in the metadata store, and return the names of its nodes."""
 
         async def run() -> list[str]:
             async with connected(settings) as out:
@@ -130,7 +131,7 @@ class Bootstrap:
         return once(settings, run)
 
     def where(self, settings: LoadedSettings, name: str, listener: str) -> list[Json]:
-        """Return where a topic, bundle or namespace is, read from the stores."""
+        """Return one row per topic, partition or bundle with its owner, read directly from the metadata store."""
 
         async def run() -> list[Json]:
             async with connected(settings) as out:
@@ -148,7 +149,7 @@ class Bootstrap:
 
 
 def once(loaded: LoadedSettings, body: Callable[[], Awaitable[T]]) -> T:
-    """Run the body of a command that needs no running sidecar, and log only warnings."""
+    """Run the body of a command that needs no running sidecar in a new event loop, and log only warnings."""
 
     async def run() -> T:
         return await body()

@@ -1,7 +1,8 @@
-"""What a feature can add to a sidecar: the class `Feature`, of which `bundlekeel.NAME.feature.FEATURE` is an instance.
+"""Base class `Feature`: what an optional feature can add to a sidecar.
 
-Other modules of a feature with fixed names add the rest (settings/features.py). Every command imports the module
-`feature`, so it imports heavy modules in its methods.
+The package `bundlekeel.NAME` of a feature contains an instance as `feature.FEATURE`. Its other modules with fixed names
+add the rest (settings/features.py). Every command imports the module `feature`, so this module imports heavy modules
+only in its methods.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureParts:
-    """The parts of a feature in one sidecar.
+    """The parts of a feature in one running sidecar.
 
-    `service`: operations for the routes of the feature; None: it has no routes. `tasks`: run in parallel to the
-    cycles. `listeners`: called at the end of each cycle. `limited`: returns those of the passed namespaces whose
-    bundles need a longer cool-down, because their rates are limited. `shadow`: returns results for the report of the
-    next cycle.
+    `service`: operations for the routes of the feature; None: it has no routes. `tasks`: functions that run in
+    parallel to the cycles. `listeners`: functions that each cycle calls at its end. `limited`: returns those of the
+    passed namespaces with limited rates, because their bundles need a longer cool-down. `shadow`: returns results that
+    the report of the next cycle will contain.
     """
 
     service: object = None
@@ -46,23 +47,23 @@ class FeatureParts:
 
 
 class Feature:
-    """A feature. It overrides the methods for what it adds; by default it adds nothing."""
+    """An optional feature. A subclass overrides the methods for the parts that it adds; by default it adds nothing."""
 
     name: ClassVar[str]
     commands: ClassVar[Sequence[CommandModule]] = ()
 
     def routes(self) -> FeatureRoutes | None:
-        """Return the routes of the API."""
+        """Return the routes that the feature adds to the API; None: it adds none."""
         return None
 
     def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> Any:
-        """Return the adapters of the feature, not connected yet: `Outside.adapters` has them by the feature's name.
+        """Return the feature's adapters, not connected yet. They become `Outside.adapters[NAME]`.
 
         Raises ConfigError if a setting or file cannot be used.
         """
 
     def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-        """Return a function that returns the thresholds that override the settings now."""
+        """Return a function that returns the current thresholds of the feature, which override the settings."""
         return lambda _base: {}
 
     def parts(self, reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> FeatureParts:
@@ -73,7 +74,7 @@ class Feature:
         """Read the documents of the feature for `doctor`. Raises StoreError if one cannot be read."""
 
     async def forbid_uninstall(self, coordination: Coordination) -> None:
-        """Raises Conflict if brokers still have values that only the shared state can restore."""
+        """Check whether brokers need the shared state. Raises Conflict if only it contains values to restore."""
 
     async def preview_handback(self, out: Outside) -> list[str]:
         """Return what `hand_back` would restore, as messages for the operator."""
@@ -84,6 +85,6 @@ class Feature:
     ) -> list[str]:
         """Restore the values that brokers had before the feature. Returns messages for the operator.
 
-        `taken_over`: a takeover ended, which its record shows to a leader that still runs.
+        `taken_over`: the handback also ended a takeover, so the takeover's record stops a leader that still runs.
         """
         return []

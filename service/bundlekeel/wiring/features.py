@@ -1,4 +1,4 @@
-"""All installed features, and their parts in one sidecar."""
+"""All installed optional features, and their parts in one sidecar."""
 
 from __future__ import annotations
 
@@ -40,41 +40,41 @@ def routes() -> list[FeatureRoutes]:
 
 
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-    """Return a function that returns the thresholds that override the settings now, of all features."""
+    """Return a function that returns the current thresholds of all features, which override the settings."""
     functions = [feature.adopted(loaded, shared_state) for feature in installed()]
     return lambda base: {name: value for adopted in functions for name, value in adopted(base).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """The parts of the features in one sidecar, by the feature's name."""
+    """The parts of all features in one running sidecar, by the feature's name."""
 
     parts: Mapping[str, FeatureParts]
 
     @property
     def services(self) -> dict[str, object]:
-        """The operations for routes, by the feature's name."""
+        """Operations for the routes of each feature, by the feature's name."""
         return {name: parts.service for name, parts in self.parts.items() if parts.service is not None}
 
     @property
     def listeners(self) -> list[CycleListener]:
-        """The functions that each cycle calls at its end."""
+        """Functions of all features that each cycle calls at its end."""
         return [listener for parts in self.parts.values() for listener in parts.listeners]
 
     @property
     def tasks(self) -> list[Background]:
-        """The tasks that run in parallel to the cycles."""
+        """Tasks of all features that run in parallel to the cycles."""
         return [task for parts in self.parts.values() for task in parts.tasks]
 
     def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Return those of these namespaces whose rates are limited."""
+        """Return those of these namespaces whose rates a feature limits."""
         return frozenset().union(*(parts.limited(namespaces) for parts in self.parts.values()))
 
     def shadow(self) -> dict[str, Any]:
-        """Return the results of features for the report of the next cycle."""
+        """Return the results of all features that the report of the next cycle will contain."""
         return {name: result for parts in self.parts.values() for name, result in parts.shadow().items()}
 
 
 def features(reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> Features:
-    """Create these parts. Raises ConfigError if a setting needs a missing library."""
+    """Create the parts of all features. Raises ConfigError if a setting needs a missing library."""
     return Features(parts={feature.name: feature.parts(reading, status, gate, parameters) for feature in installed()})

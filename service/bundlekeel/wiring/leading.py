@@ -1,4 +1,4 @@
-"""Second stage: the cycle, with the parts that decide and execute."""
+"""Second stage of creating a sidecar: the cycle, with the parts that decide and execute."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from bundlekeel.requests.drain_tracker import DrainTracker
 from bundlekeel.wiring.features import Features, adopted_of, features
 from bundlekeel.wiring.reading import Reading
 
-# An intent outlives the longest call by this time, which is needed to find the bundle's new owner.
+# The record of a started move stays valid for this long after the longest call, the time to find the new owner.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leading:
-    """Parts of the cycle. Each sidecar has them, but only the leader changes brokers."""
+    """Parts of the cycle. Every sidecar has them, but only the leader changes brokers."""
 
     reading: Reading
     effective_parameters: EffectiveParameters
@@ -41,14 +41,16 @@ class Leading:
     drain_tracker: DrainTracker
     features: Features
     rate: RateSignals | None
-    """The adaptive rate, None if the settings turn it off."""
+    """Signals that adapt the rate of moves; None: the settings turn the adaptive rate off."""
     cycle: Cycle
     planner: Planner
 
 
 def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
-    """Create these parts. `limits`: those of the executor, by default from the settings. Raises ConfigError if pyarrow
-    is missing and a setting needs it."""
+    """Create the parts of the cycle. `limits`: limits of the executor; None: from the settings.
+
+    Raises ConfigError if a setting needs pyarrow and it is not installed.
+    """
     out, settings = reading.outside, reading.loaded.settings
     parameters = EffectiveParameters(merging(reading.loaded), adopted_of(reading.loaded, reading.shared_state))
     status = CycleStatus(parameters({}, ()), reading.leadership.no_seat)
@@ -179,10 +181,10 @@ def _effects(reading: Reading) -> Effects:
 
 
 def _counter_demand(reading: Reading, status: CycleStatus, executor: Executor) -> CounterDemand:
-    """Return the reasons to read counters.
+    """Return the conditions under which the brokers' Prometheus counters are read.
 
-    Only the leader reads them. Reading advances the own averages of extensible brokers, so it reads these only in mode
-    `act`, while none of them sheds load itself.
+    Only the leader reads counters. With the extensible load manager, a read changes the broker's own load averages, so
+    these brokers are read only in mode `act` while none of them sheds load itself.
     """
     settings, observer, config = reading.loaded.settings, reading.observer, reading.outside.config
     free = settings.counters.source == "prometheus"
@@ -190,7 +192,7 @@ def _counter_demand(reading: Reading, status: CycleStatus, executor: Executor) -
     def harmless() -> bool:
         if observer.picture is None or observer.picture.mode == "modular":
             return observer.picture is not None
-        # A broker that has just started has not reported its settings yet.
+        # Ignore brokers with unknown settings: a broker that has just started has not returned them yet.
         shedding = {config.sheds(broker) for broker in observer.picture.endpoints} - {None}
         acts = mode_in_force(settings.mode, reading.shared_state.desired) == "act"
         return settings.counters.extensible and acts and shedding == {False}

@@ -1,8 +1,8 @@
 """Logging to stderr: events with fields, without secrets.
 
-No code logs a secret on purpose, but a library's message, a traceback or a response may contain one. Secret values of
-the settings are replaced everywhere. Text that looks like a bearer token, a JWT or a token of Bundlekeel is replaced,
-too, and so are fields with certain names.
+No code logs a secret on purpose, but a library's message, a traceback or a response can contain one. So the log
+replaces secret values of the settings, and the values of fields with certain names. It also replaces text that looks
+like a bearer token, a JWT or a token of Bundlekeel.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LOOKS_SECRET: Final = re.compile(
     r"|\bbk\.[A-Za-z0-9_@-]+\.[A-Za-z0-9_-]{16,}",  # a token of Bundlekeel's API
     re.IGNORECASE,
 )
-# Shorter secrets occur in ordinary words: replacing them would make the log unreadable.
+# Secrets with fewer characters are not replaced: they occur in ordinary words, so the log would become unreadable.
 _SHORTEST_SECRET: Final = 4
-# Names of fields with a path or a number, not a secret.
+# Fields that contain a path or a number, and no secret, although their names look like secrets.
 _HARMLESS: Final = ("_file", "_files", "_count")
 
 
 class Redactor:
-    """Removes secrets from text and structlog events."""
+    """Replaces secrets in text and in structlog events."""
 
     def __init__(self, secrets: Iterator[str] | tuple[str, ...] = ()) -> None:
         values = [value for value in secrets if len(value) >= _SHORTEST_SECRET]
@@ -54,7 +54,7 @@ class Redactor:
         return clean_lines(_LOOKS_SECRET.sub(lambda match: (match["scheme"] or "") + HIDDEN, text))
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-        """Remove secrets from an event. It must be the last structlog processor before the renderer."""
+        """Replace secrets in an event. Use it as the last structlog processor before the renderer."""
         return {key: self._value(key, value) for key, value in event.items()}
 
     def _value(self, key: str, value: Any) -> Any:
@@ -71,15 +71,14 @@ class Redactor:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the forms of a secret in text, in a `repr`, in JSON, in JSON within JSON, and in a URL."""
+    """Return the ways in which a secret can appear: in text, a `repr`, JSON, JSON within JSON, and a URL."""
     in_json = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
     twice = {json.dumps(form)[1:-1] for form in in_json}
     return {secret, repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret), *in_json, *twice}
 
 
 class _Forgiving:
-    """A stream that ignores errors. A log that cannot be written (closed pipe, full disk) must not end a cycle or
-    prevent a stop."""
+    """An output stream that ignores errors, because a closed pipe or full disk must not end a cycle or block a stop."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -96,19 +95,19 @@ class _Forgiving:
 
 
 class _Formatter(logging.Formatter):
-    """Formats the log entries of libraries that use `logging`."""
+    """Formats log entries of libraries that use `logging` as structlog does."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__("%(levelname)s:%(name)s:%(message)s")
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the whole entry, with its traceback."""
+        """Return the text of an entry, with its traceback."""
         return self._redactor.text(super().format(record))
 
 
 def secrets_of(model: BaseModel) -> Iterator[str]:
-    """Yield all secret values of the settings."""
+    """Yield all secret values in the settings `model`, including nested ones."""
     for name in type(model).model_fields:
         value = getattr(model, name)
         if isinstance(value, SecretStr):
@@ -155,7 +154,7 @@ def configure_logging(settings: Settings, level: str = "") -> None:
 
 
 def redact_last_words(redactor: Redactor) -> None:
-    """Remove secrets from errors that Python prints, of the process, of threads, and unraisable ones."""
+    """Replace secrets in errors that Python itself prints: uncaught ones of all threads, and errors of finalizers."""
 
     def report(
         kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, where: str = ""

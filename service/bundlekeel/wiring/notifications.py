@@ -1,4 +1,4 @@
-"""Receivers of notifications, from the settings."""
+"""Creates the receivers of notifications that the settings name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def notifications(
     member: Callable[[], str],
     leads: Callable[[], bool],
 ) -> Notifications | None:
-    """Return the notifications, None without a receiver. Raises ConfigError if a certificates file cannot be used."""
+    """Return the notifications with their receivers; None: the settings name no receiver.
+
+    Raises ConfigError if a file with certificates cannot be used.
+    """
     section = loaded.settings.notify
     receivers = [
         NotificationReceiver(
@@ -42,7 +45,7 @@ def notifications(
     if section.kubernetes == "auto":
         place = KubernetesEndpoint.from_environment(os.environ, socket.gethostname())
         if place is None:
-            _log.info("no service account token here: no Kubernetes events")
+            _log.info("host has no service account token, no Kubernetes events are sent")
         else:
             tls = ClientTls(trust_certs=place.ca).context(field="notify.kubernetes")
             events = KubernetesEvents(place, tls=tls)

@@ -1,4 +1,4 @@
-"""The OpenAPI document of all routes, with those of the installed features."""
+"""The OpenAPI document of all routes, including the routes of the installed features."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bundlekeel.wiring.features import routes
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the document of the unix-socket app, with all routes. The TCP app may lack those tagged `mutations`."""
+    """Return the OpenAPI document of the unix socket's app, because only that one always has all routes."""
     return create_app(cast(Service, None), mutations=True, features=routes()).openapi()
 
 
 def openapi_text() -> str:
-    """Return the text of config/openapi.json (`python -m dev.docs write`)."""
+    """Return the text of config/openapi.json, which `python -m dev.docs write` writes."""
     return json.dumps(openapi_document(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"

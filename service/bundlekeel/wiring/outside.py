@@ -39,7 +39,7 @@ from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """The adapters of one process, connected to one cluster."""
+    """The adapters of one process: its connections to brokers, stores and other sidecars of one cluster."""
 
     clock: SystemClock
     telemetry: PrometheusTelemetry
@@ -53,9 +53,9 @@ class Outside:
     admin: HttpBrokerAdmin
     config: BrokerConfig
     peers: Callable[[], Peers]
-    """Only for sidecars: it opens files of the API, which commands may not have."""
+    """Creates the client of the other sidecars. Not for commands, because it opens files that they may lack."""
     adapters: Mapping[str, Any]
-    """Adapters of the features, by the feature's name."""
+    """Adapters of the optional features, by the feature's name."""
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
@@ -134,7 +134,7 @@ def _source(
 
 
 def topics_options(loaded: LoadedSettings) -> TopicsOptions:
-    """Return the options of the topics process, which uses the admin API's token and certificates."""
+    """Return the options of the process that reads topics. It uses the token and certificates of the admin API."""
     section, admin = loaded.settings.extensible, loaded.settings.admin
     return TopicsOptions(
         token=admin.token.get_secret_value() if admin.token else "",
@@ -163,7 +163,7 @@ def _client(loaded: LoadedSettings, address: str, field: str) -> ZkClient:
 async def _follow(loaded: LoadedSettings, metadata: ZkMetadata, clock: SystemClock, address: str) -> None:
     client = _client(loaded, address, "configuration_store")
     metadata.follow(client)
-    # The next reader of policies needs the connection, but a handback in progress must not wait for long.
+    # Wait for the connection, because policies are read next; but not for long, because a handback can be in progress.
     deadline = clock.boot() + loaded.settings.store.call_timeout
     while not client.connected and clock.boot() < deadline:
         await clock.sleep(0.05)
@@ -187,7 +187,10 @@ def _admin(loaded: LoadedSettings, telemetry: PrometheusTelemetry, clock: System
 
 
 def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Callable[[], bool]) -> ChannelWatch:
-    """Return the watch over the ownership channel."""
+    """Return the object that reads the ownership channel and looks for problems in it.
+
+    `record`: adds a record to the journal. `active`: returns whether this sidecar follows the cluster.
+    """
     return ChannelWatch(
         channel=out.channel,
         source=out.source,
@@ -201,7 +204,7 @@ def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Cal
 
 
 def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorContext:
-    """Return the parts that `doctor` checks."""
+    """Return the dependencies of the checks of `doctor`."""
     return DoctorContext(
         coordination=out.coordination,
         source=out.source,
@@ -225,7 +228,7 @@ def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorCo
 
 @asynccontextmanager
 async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
-    """Yield the connected adapters of a one-off command, and close them at the end."""
+    """Yield connected adapters for a command that is not a sidecar, and close them at the end."""
     out = open_outside(loaded)
     await out.coordination.start()
     if out.configuration is not out.store:
@@ -243,8 +246,7 @@ async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
 
 
 async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -> Mapping[str, BrokerEndpoint]:
-    """Return the registered brokers, as soon as all are read. Raises StoreError if that takes longer than `within`
-    seconds."""
+    """Wait for the list of registered brokers and return it. Raises StoreError after `within` seconds."""
     await until_connected(settings, out, within)
     await out.source.start()
     picture, deadline = None, out.clock.boot() + within
@@ -265,11 +267,11 @@ async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -
 
 
 def unrecorded(_record: Mapping[str, Any]) -> None:
-    """Drop a journal record: one-off commands have no journal."""
+    """Drop a journal record, for commands that are not a sidecar and have no journal."""
 
 
 async def settled(out: Outside, within: float = 10.0) -> None:
-    """Wait until the source and the ownership channel, if any, are readable. Raises StoreError if that fails."""
+    """Wait until the brokers' load and the owners of bundles can be read. Raises StoreError after `within` seconds."""
     await out.source.start()
     deadline = out.clock.boot() + within
     while True:
@@ -287,8 +289,10 @@ async def settled(out: Outside, within: float = 10.0) -> None:
 async def until_connected(
     settings: Settings, out: Outside, within: float = 10.0, *, configuration: bool = False
 ) -> None:
-    """Wait for the metadata store; with `configuration` for the configuration store, too. A handback needs only the
-    first. Raises StoreError with the cause after `within` seconds."""
+    """Wait for the connection to the metadata store. Raises StoreError with the cause after `within` seconds.
+
+    `configuration`: wait for the configuration store, too; a handback does not need it.
+    """
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
@@ -300,7 +304,7 @@ async def until_connected(
 def live_loads(
     loaded: LoadedSettings, admin: HttpBrokerAdmin, metadata: Metadata, clock: SystemClock
 ) -> LiveLoads | None:
-    """Return the reader of counters, None if the settings use reports only."""
+    """Return the reader of the brokers' Prometheus counters; None: the settings use only load reports."""
     section = loaded.settings.counters
     if section.source == "off":
         return None

@@ -1,6 +1,7 @@
 """Client of the other sidecars' APIs.
 
-A follower forwards dry runs and questions about topics to the leader. A plan is read from the sidecar that computed it.
+A follower forwards dry runs, and questions about topics of quota groups, to the leader. Any sidecar reads a plan from
+the one that computed it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from bundlekeel.pulsar.formats.external_input import DOCUMENT, load
 class HttpPeers:
     """`ports.Peers` over httpx. Only URLs that sidecars advertise in their own nodes are ever called.
 
-    `token`: returns the bearer token. With `tls`, sidecars with an http URL are not called.
+    `token`: returns the bearer token. `tls`: certificates; if set, sidecars with an http URL are not called.
     """
 
     def __init__(
@@ -39,30 +40,33 @@ class HttpPeers:
         self._token = token
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send POST /api/v1/plans to a sidecar. Raises StoreError if the response is not a sidecar's."""
+        """Let a sidecar make a plan (POST /api/v1/plans) and return it. Raises StoreError if it returns none."""
         answer = await self._ask("POST", url, "plans", json=dict(request))
         return _plan(url, answer)
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """Return the sidecar's own plan (GET /api/v1/plans/HASH). Raises StoreError on a foreign response."""
+        """Return a plan that the sidecar itself has (GET /api/v1/plans/HASH), or None.
+
+        Raises StoreError if the sidecar does not respond with a plan.
+        """
         answer = await self.get(url, f"plans/{quote(hash_, safe='')}")
         return None if answer is None else _plan(url, answer)
 
     async def get(self, url: str, path: str) -> Any:
-        """Return its own response to a read, or None (404). Raises StoreError if it does not respond."""
+        """Return a sidecar's response to a GET request; None: status 404. Raises StoreError if it does not respond."""
         return await self._ask("GET", url, path, params={"here": "true"})
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
-        """Return the JSON of the response; None: status 404."""
+        """Send a request and return the JSON of the response; None: status 404. Raises StoreError if that fails."""
         try:
             if self._https_only and not url.startswith("https://"):
                 raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
             headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
-            # A forwarded request keeps its id, so that both logs contain the same one.
+            # Forward the id of the request, so that the logs of both sidecars contain it.
             if request_id := structlog.contextvars.get_contextvars().get("request_id"):
                 headers["X-Request-ID"] = str(request_id)
             target = f"{url.rstrip('/')}/api/v1/{path}"
-            # The timeout of httpx applies to each piece, this one to all of them.
+            # The timeout of httpx applies to each piece of a response, this one to the whole response.
             async with (
                 asyncio.timeout(self._timeout_seconds),
                 self._http.stream(method, target, headers=headers, **more) as answer,
@@ -75,7 +79,7 @@ class HttpPeers:
                     content += chunk
                     if len(content) > DOCUMENT.nbytes:
                         break
-            # An encoded body fails to parse as JSON: no encoding was requested.
+            # Do not decompress the body: the request asks for no encoding. A compressed one fails to parse as JSON.
             return await asyncio.to_thread(load, bytes(content), what="its answer")
         except TimeoutError as error:
             raise StoreError(f"the sidecar at {url} did not answer within {self._timeout_seconds:g} s") from error
@@ -83,7 +87,7 @@ class HttpPeers:
             raise StoreError(f"the sidecar at {url} did not answer: {error}") from error
 
     async def close(self) -> None:
-        """Close pooled connections."""
+        """Close all open connections."""
         await self._http.aclose()
 
 

@@ -1,7 +1,7 @@
-"""Third-party shedders and placements: entry points of installed distributions (docs/concepts/plugins.md).
+"""Loads third-party shedders and placements: entry points of installed distributions (docs/concepts/plugins.md).
 
-`bundlekeel.shedders` contains callables `(Context) -> Decision`, `bundlekeel.placements` callables of
-`planning.strategies.placement.Placement`. Their plans must pass the invariants and the guard as all others.
+The group `bundlekeel.shedders` contains functions `(Context) -> Decision`, and the group `bundlekeel.placements`
+functions of the type `planning.strategies.placement.Placement`. Plans with them pass the same checks as all others.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ GROUPS: dict[str, str] = {
 
 
 def load_plugins() -> list[str]:
-    """Register all entry points of the two groups, in order of names. Return one message per failed one."""
+    """Register all entry points of both groups, in order of names. Return one message per entry point that failed."""
     problems = []
     for group, module in GROUPS.items():
         for point in sorted(entry_points(group=group), key=lambda item: (item.name, item.value)):
-            # Imported only if there is a plugin, because the import takes longer than most commands.
+            # Import it only if there is a plugin, because the import takes longer than most commands.
             problem = _load(point, import_module(module).register)
             if problem:
                 problems.append(f"{_origin(point)}: {problem}")
@@ -32,7 +32,7 @@ def load_plugins() -> list[str]:
 
 
 def _load(point: EntryPoint, register: Callable[[str, Any], None]) -> str:
-    """Register an entry point, and return the problem; "": none."""
+    """Load and register an entry point. Return why that failed; "": it succeeded."""
     try:
         loaded = point.load()
     except Exception as error:  # noqa: BLE001 - third-party modules may raise any error during their import

@@ -1,4 +1,4 @@
-"""First stage: parts that watch the cluster and the shared state, and the leadership."""
+"""First stage of creating a sidecar: parts that read the cluster and the shared state, and the leader election."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bundlekeel.wiring.traces import traces_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Parts that change nothing at the brokers."""
+    """Parts of a sidecar that read, and change nothing at the brokers."""
 
     loaded: LoadedSettings
     outside: Outside
@@ -46,7 +46,7 @@ class Reading:
 
 
 def reading(loaded: LoadedSettings, out: Outside) -> Reading:
-    """Create these parts. Raises ConfigError if a file that the settings name cannot be used."""
+    """Create the parts that read. Raises ConfigError if a file that the settings name cannot be used."""
     peers, term_start = out.peers(), TermStart()
     leadership = _leadership(loaded, out, term_start)
     receivers = notifications(
@@ -95,7 +95,7 @@ def _leadership(loaded: LoadedSettings, out: Outside, term_start: TermStart) -> 
 
 
 def _journal(loaded: LoadedSettings, out: Outside, receivers: Notifications | None, traces: Traces | None) -> Journal:
-    """Return the journal file, whose lines notifications and traces receive too."""
+    """Return the journal. It passes each of its records to notifications and traces, too."""
     section = loaded.settings.journal
     journal: Journal = FileJournal(
         loaded.located(section.path), telemetry=out.telemetry, max_bytes=section.max_bytes, backups=section.backups

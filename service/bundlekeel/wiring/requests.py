@@ -1,4 +1,4 @@
-"""Third stage: parts that store and execute the requests of operators."""
+"""Third stage of creating a sidecar: parts that store and execute the requests of operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Requests:
 
 
 def requests(leading: Leading) -> Requests:
-    """Create these parts."""
+    """Create the parts for requests of operators."""
     reading, out = leading.reading, leading.reading.outside
     manual_moves = ManualMoves(cycle=leading.cycle, ownership=out.ownership)
     required = reading.loaded.settings.reviewed

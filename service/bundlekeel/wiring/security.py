@@ -25,14 +25,17 @@ from bundlekeel.wiring.peers import HttpPeers
 
 
 def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> AccessRules | None:
-    """Return the authentication of the TCP port, None without one. Raises ConfigError if a file cannot be used."""
+    """Return the rules for credentials on the TCP port; None: no credentials are needed.
+
+    Raises ConfigError if a file cannot be used.
+    """
     section = loaded.settings.api.auth
     if not section.on:
         return None
     tokens_file, key_file = loaded.located(section.tokens_file), loaded.located(section.jwt_key_file)
     keys = None
     if key_file is not None:
-        # Imported here: cryptography needs 9 MB, and only sidecars with JWTs use it.
+        # Import it here: cryptography needs 9 MB of memory, and only sidecars with JWTs use it.
         from bundlekeel.settings.jwt_keys import JwtKeys  # noqa: PLC0415
 
         issuer, audience = section.jwt_issuer or "", section.jwt_audience or ""
@@ -49,7 +52,10 @@ def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) 
 def protection(
     loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock, record: Callable[[Mapping[str, Any]], None]
 ) -> Protection:
-    """Return the checks of each request. `record`: saves mutations. Raises ConfigError if a file cannot be used."""
+    """Return the API's limits and rules for credentials. `record`: adds a mutating request to the journal.
+
+    Raises ConfigError if a file cannot be used.
+    """
     section = loaded.settings.api
     return Protection(
         access=access_of(loaded, telemetry, clock),
@@ -61,7 +67,7 @@ def protection(
 
 
 def server_tls(loaded: LoadedSettings) -> ssl.SSLContext | None:
-    """Return the API's certificate, None for plain HTTP. Raises ConfigError if a file cannot be used."""
+    """Return the TLS context with the API's certificate; None: plain HTTP. Raises ConfigError if a file is unusable."""
     section = loaded.settings.api.tls
     cert, key = loaded.located(section.cert_file), loaded.located(section.key_file)
     if cert is None or key is None:
@@ -86,7 +92,7 @@ def peers_of(loaded: LoadedSettings) -> HttpPeers:
 
 
 def store_identity(loaded: LoadedSettings) -> StoreIdentity:
-    """Return the identity of this process towards ZooKeeper, and the trusted certificates."""
+    """Return the credentials of this process for ZooKeeper, and the certificates that it trusts there."""
     section = loaded.settings.store
     password = section.sasl_password.get_secret_value() if section.sasl_password is not None else ""
     return StoreIdentity(
@@ -105,7 +111,7 @@ def store_identity(loaded: LoadedSettings) -> StoreIdentity:
 
 
 def token_of(loaded: LoadedSettings, section: AdminSettings | PrometheusSettings) -> TokenSource | None:
-    """Return the bearer token of a section with `token` and `token_file`, None if neither is set."""
+    """Return the bearer token in a settings section, from `token` or `token_file`; None: neither is set."""
     if section.token is None and section.token_file is None:
         return None
     secret = section.token.get_secret_value() if section.token is not None else None
@@ -113,7 +119,7 @@ def token_of(loaded: LoadedSettings, section: AdminSettings | PrometheusSettings
 
 
 def broker_tls(loaded: LoadedSettings) -> ClientTls:
-    """Return the certificates for brokers: the trusted ones, and the own one."""
+    """Return the certificates for connections to brokers: the trusted ones, and the client certificate."""
     section = loaded.settings.admin
     return ClientTls(
         trust_certs=loaded.located(section.tls_trust_certs_file),
@@ -124,8 +130,10 @@ def broker_tls(loaded: LoadedSettings) -> ClientTls:
 
 
 def advertised(settings: Settings, bound_url: str) -> str:
-    """Return the address for other sidecars, from the settings or else from the listener. If it listens on all
-    addresses, the host name is used."""
+    """Return the URL by which other sidecars reach this one: from the settings, or else the one of the listener.
+
+    If the listener listens on all addresses, the URL contains the host name.
+    """
     if settings.api.advertised_url is None and settings.api.host in WILDCARDS:
         bound = urlsplit(bound_url)
         return f"{bound.scheme}://{socket.gethostname()}:{bound.port}"
@@ -133,9 +141,9 @@ def advertised(settings: Settings, bound_url: str) -> str:
 
 
 def served_hosts(settings: Settings) -> tuple[str, ...]:
-    """Return the Host headers that the API accepts: `api.allowed_hosts`, the advertised address and the listener.
+    """Return the Host headers that the API accepts: `api.allowed_hosts`, and the hosts of both of the API's addresses.
 
-    The full name of this host is not included, because `socket.getfqdn` may wait for DNS."""
+    The full name of this host is not included, because `socket.getfqdn` can wait for DNS."""
     host, own = settings.api.host, settings.api.advertised_url
     bound = [] if host in WILDCARDS else [host]
     by_name = [socket.gethostname()] if own is None and not bound else []

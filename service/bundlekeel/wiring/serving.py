@@ -1,4 +1,4 @@
-"""Fourth stage: the runtime with its tasks, and the service with its API."""
+"""Fourth stage of creating a sidecar: the runtime with its tasks, and the service with its API."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Serving:
     service_parts: ServiceParts
 
     def off_loop(self, loop: asyncio.AbstractEventLoop) -> ServiceOffLoop:
-        """Return the service for other threads. `loop`: on which the sidecar runs."""
+        """Return the service for the API's thread. `loop`: the event loop on which the sidecar runs."""
         return ServiceOffLoop(self.service, self.service_parts, loop)
 
     def server(self, service: ServiceOffLoop) -> ApiServer:
-        """Return the API over `service`, which another thread may call."""
+        """Return the API server, which calls `service` from its own thread."""
         reading = self.requests.leading.reading
         loaded, settings, out = reading.loaded, reading.loaded.settings, reading.outside
         return ApiServer(
@@ -50,12 +50,12 @@ class Serving:
         )
 
     def ready(self, urls: list[str]) -> None:
-        """Publish the addresses at which the API listens. The tasks start next."""
+        """Publish the API's address for the other sidecars. Called when the API listens, before the tasks start."""
         reading = self.requests.leading.reading
         loaded, out = reading.loaded, reading.outside
         reading.leadership.announce(url=advertised(loaded.settings, urls[0]))
         socket_path = loaded.located(loaded.settings.api.socket)
-        structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
+        structlog.get_logger(__name__).info("API listens", url=urls[0], socket=str(socket_path or ""))
         if out.configuration is not out.store:
             out.configuration.start()
 
@@ -104,7 +104,7 @@ def serving(requests: Requests) -> Serving:
 
 
 def _tasks(leading: Leading) -> list[Background]:
-    """Return the tasks next to the cycles, as far as the settings ask for them."""
+    """Return the tasks that run in parallel to the cycles, as far as the settings enable them."""
     reading = leading.reading
     tasks = [
         Background("channel", reading.channel.run, reading.channel.close),

@@ -1,4 +1,4 @@
-"""A whole sidecar in four stages. Each stage needs only those before it."""
+"""Creates a whole sidecar in four stages: reading, leading, requests, serving. Each needs only the stages before."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from bundlekeel.wiring.serving import Serving, serving
 
 
 def sidecar(loaded: LoadedSettings, out: Outside) -> Serving:
-    """Create a sidecar that reaches its cluster through `out`. Raises ConfigError if a file or a library is missing."""
+    """Create a sidecar that uses the adapters `out`. Raises ConfigError if a file or a library is missing."""
     return serving(requests(leading(reading(loaded, out))))

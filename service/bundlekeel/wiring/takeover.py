@@ -1,4 +1,4 @@
-"""Takeover, handback and failsafe from the command line, in a process that is not a sidecar."""
+"""Takeover, handback and failsafe job of the command line, in a process that is not a sidecar."""
 
 from __future__ import annotations
 
@@ -72,7 +72,11 @@ async def hand_back(
 
 
 def handback_preview(before: Mapping[str, str], limits: list[str], *, taken_over: bool) -> Json:
-    """Return the changes that a handback would make. `limits`: messages of features that set limits at brokers."""
+    """Return the changes that a handback would make, as JSON.
+
+    `before`: by broker, whether it sheds load itself: "true", "false" or "unknown". `limits`: messages of features
+    that would restore limits at brokers. `taken_over`: whether a takeover is active.
+    """
     if not taken_over:
         return _nothing_to_undo(before, limits, done=False)
     rows = [
@@ -86,8 +90,10 @@ _SHEDDING_TEXTS = {"true": "sheds by itself", "false": "does not shed", "unknown
 
 
 def _nothing_to_undo(before: Mapping[str, str], limits: list[str], *, done: bool) -> Json:
-    """Return the result of a handback without a takeover. A broker is right if it sheds load, because another balancer
-    is missing. `before`: whether each broker sheds load by itself."""
+    """Return the result of a handback without a takeover, as JSON.
+
+    A broker is `ok` if it sheds load itself, because nothing else does. `before`, `limits`: see `handback_preview`.
+    """
     rows = [
         _json_row(broker, value, value, ok=value == "true", detail=_SHEDDING_TEXTS[value])
         for broker, value in before.items()
@@ -102,7 +108,7 @@ def _nothing_to_undo(before: Mapping[str, str], limits: list[str], *, done: bool
 
 
 async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bool) -> Json:
-    """Restore the brokers' settings if no sidecar is alive. Only then the brokers receive requests."""
+    """Restore the brokers' settings if no sidecar completes cycles any more; else send no request to brokers."""
     async with connected(loaded) as out:
         await until_connected(loaded.settings, out)
         before: dict[str, str] = {}
@@ -136,7 +142,7 @@ async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -
 
 
 def json_result(result: TakeoverResult, before: Mapping[str, str]) -> Json:
-    """Return the result of the command. `before`: whether each broker shed load by itself."""
+    """Return the result of `takeover` or `handback` as JSON. `before`: by broker, whether it shed load before."""
     rows = [_json_broker(row, before.get(row.broker_id, "unknown")) for row in result.brokers]
     return {
         "brokers": rows,

@@ -1,4 +1,4 @@
-"""Traces of a sidecar, as the settings ask for them. OpenTelemetry is loaded only with traces."""
+"""Creates the traces of a sidecar if the settings enable them. Only then OpenTelemetry is loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ FIELD: Final = "traces.otlp_endpoint"
 
 
 def traces_of(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, member: str) -> Traces | None:
-    """Return the traces, None if the settings name no collector. Raises ConfigError if OpenTelemetry is missing, or a
-    certificates file cannot be used."""
+    """Return the traces; None: the settings name no collector.
+
+    Raises ConfigError if OpenTelemetry is missing, or if a file with certificates cannot be used.
+    """
     section = loaded.settings.traces
     if section.otlp_endpoint is None:
         return None
     adapter = _traces_adapter()
     trusted = loaded.located(section.tls_trust_certs_file)
     if trusted is not None:
-        # The library would report it with the first trace only.
+        # Check the file now, because the library would report an error only with the first trace.
         ClientTls(trust_certs=trusted).context(field="traces.tls_trust_certs_file")
     exporter = adapter.otlp_exporter(section.otlp_endpoint, seconds=section.timeout, trust_certs=trusted)
     resource = {

@@ -48,8 +48,8 @@ async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
     assert cluster.model.owned_by(B1) == [f"pulsar/{B1}/0x00000000_0xffffffff"]
     assert BARE not in cluster.owners()
     assert f"{BARE} released" in sidecar.moves()
-    await sidecar.operations.look(())
-    (progress,) = sidecar.operations.record().values()
+    await sidecar.drain_tracker.look(())
+    (progress,) = sidecar.drain_tracker.record().values()
     assert (progress["state"], progress["left"], progress["moved"]) == ("empty", 0, 7)
     assert progress["emptied_ms"] > 0
     assert 'drain_bundles{broker="b1:8080"} 0.0' in sidecar.metric("drain_bundles")
@@ -58,15 +58,15 @@ async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
 async def test_the_progress_is_of_the_drain_that_was_asked_for_last() -> None:
     sidecar = await draining(FakeCluster(), B1)
     await sidecar.cycle.turn()
-    await sidecar.operations.look(())
+    await sidecar.drain_tracker.look(())
     follower = await FakeSidecar(sidecar.cluster, "b").lead()
-    assert sidecar.operations.progress()[B1]["state"] == "empty" and B1 in follower.operations.progress()
+    assert sidecar.drain_tracker.progress()[B1]["state"] == "empty" and B1 in follower.drain_tracker.progress()
     later = OperatorRequest(by="ann", reason="again", since_ms=sidecar.clock.wall_ms() + 1)
     await want(sidecar, Desired(drains={B1: later}))
     await follower.shared_state.refresh()
-    assert sidecar.operations.progress() == follower.operations.progress() == {}
-    await sidecar.operations.look(())
-    progress = sidecar.operations.progress()[B1]
+    assert sidecar.drain_tracker.progress() == follower.drain_tracker.progress() == {}
+    await sidecar.drain_tracker.look(())
+    progress = sidecar.drain_tracker.progress()[B1]
     assert (progress["state"], progress["moved"], progress["since_ms"]) == ("empty", 0, later.since_ms)
 
 
@@ -102,13 +102,13 @@ async def test_what_lands_there_leaves_again_whatever_reports_say() -> None:
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     await sidecar.cycle.turn()
-    assert not await sidecar.operations.look(())
+    assert not await sidecar.drain_tracker.look(())
     bundle = next(iter(cluster.owners()))
     cluster.model.own(bundle, B1)
-    assert await sidecar.operations.look(sidecar.cycle.cycle_state.ledger.under_way())
+    assert await sidecar.drain_tracker.look(sidecar.cycle.cycle_state.ledger.under_way())
     await sidecar.cycle.turn()
     assert cluster.model.owned_by(B1) == []
-    assert sidecar.operations.record()[B1]["bundle_seconds"] > 0
+    assert sidecar.drain_tracker.record()[B1]["bundle_seconds"] > 0
 
 
 async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
@@ -117,7 +117,7 @@ async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
     sidecar.admin.fail("owned_bundles", *[Fault(error=AdminFault("500"))] * 3)
     await sidecar.cycle.turn()
     assert len(cluster.model.owned_by(B1)) == 4
-    progress = sidecar.operations.record()[B1]
+    progress = sidecar.drain_tracker.record()[B1]
     assert (progress["state"], progress["left"], progress["eta_seconds"]) == ("unknown", None, None)
     assert progress["detail"] == "500"
     assert sidecar.cycle.cut_off
@@ -129,17 +129,17 @@ async def test_the_gauge_of_a_drain_goes_with_its_broker() -> None:
     pinned = next(iter(cluster.owners()))
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: PIN}))
     await sidecar.cycle.turn()
-    await sidecar.operations.look(())
+    await sidecar.drain_tracker.look(())
     left = 'drain_bundles{broker="b1:8080"} 1.0'
     assert left in sidecar.metric("drain_bundles")
     # One that does not answer is there all the same.
     sidecar.admin.fail("owned_bundles", Fault(error=AdminFault("500")))
-    await sidecar.operations.look(())
+    await sidecar.drain_tracker.look(())
     assert left in sidecar.metric("drain_bundles")
     cluster.source.remove(B1)
     await sidecar.cycle.turn()
     assert "broker=" not in sidecar.metric("drain_bundles")
-    assert sidecar.operations.record()[B1]["detail"] == "not registered"
+    assert sidecar.drain_tracker.record()[B1]["detail"] == "not registered"
 
 
 async def test_another_replica_shows_the_progress_and_goes_on() -> None:
@@ -150,7 +150,7 @@ async def test_another_replica_shows_the_progress_and_goes_on() -> None:
     await first.cycle.turn()
     await second.shared_state.refresh()
     # Two have left since the broker was asked: each bundle counts once, as left until it is asked again.
-    progress = second.operations.progress()[B1]
+    progress = second.drain_tracker.progress()[B1]
     assert (progress["left"], progress["moved"]) == (6, 0)
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
@@ -168,10 +168,10 @@ async def test_pins_and_paused_scopes_hold_and_are_named() -> None:
     await sidecar.cycle.turn()
     assert cluster.model.owned_by(B1) == [pinned]
     await sidecar.cycle.turn()
-    assert sidecar.operations.record()[B1]["blocked"] == {"Pinned": 1}
-    assert sidecar.operations.record()[B1]["state"] == "blocked"
+    assert sidecar.drain_tracker.record()[B1]["blocked"] == {"Pinned": 1}
+    assert sidecar.drain_tracker.record()[B1]["state"] == "blocked"
     # It does not end automatically: the end is unknown.
-    assert sidecar.operations.record()[B1]["eta_seconds"] is None
+    assert sidecar.drain_tracker.record()[B1]["eta_seconds"] is None
 
 
 async def test_the_eta_is_a_guess_at_first_and_then_what_moves_took() -> None:
@@ -182,16 +182,16 @@ async def test_the_eta_is_a_guess_at_first_and_then_what_moves_took() -> None:
     await want(sidecar, msgspec.structs.replace(drain, pause=Pause(reason="look", by="ann", since_ms=1)))
     await sidecar.cycle.turn()
     await want(sidecar, drain)
-    assert sidecar.operations.record()[B1]["eta_seconds"] == 6 * GUESS_SECONDS / PARALLEL
+    assert sidecar.drain_tracker.record()[B1]["eta_seconds"] == 6 * GUESS_SECONDS / PARALLEL
     await sidecar.cycle.turn()
-    await sidecar.operations.look(())
+    await sidecar.drain_tracker.look(())
     took = [item["seconds"] for item in sidecar.shared_state.moves]
     assert len(took) == 2
-    assert sidecar.operations.record()[B1]["eta_seconds"] == round(4 * sum(took) / len(took) / PARALLEL, 1)
+    assert sidecar.drain_tracker.record()[B1]["eta_seconds"] == round(4 * sum(took) / len(took) / PARALLEL, 1)
     for _ in range(2):
         await sidecar.cycle.turn()
-    await sidecar.operations.look(())
-    assert sidecar.operations.record()[B1]["eta_seconds"] == 0.0
+    await sidecar.drain_tracker.look(())
+    assert sidecar.drain_tracker.record()[B1]["eta_seconds"] == 0.0
 
 
 async def test_a_paused_scope_is_left_alone_and_refuses_each_move() -> None:

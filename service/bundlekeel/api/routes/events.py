@@ -1,7 +1,8 @@
 """`/api/v1/events`: a stream of change events, so that a page does not have to poll.
 
-Each open stream checks the sidecar's change marks twice per second. The number of streams is limited. They end before
-the shield's time-out, and within half a second when the server stops.
+Twice per second each open stream compares the sidecar's change marks: short values, one of which differs after each
+change. The number of streams is limited. A stream ends before the time-out of requests (`api.shield`), and within half
+a second when the server stops.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from bundlekeel.api.service import Service
 from bundlekeel.views.picture import Marks
 
 MAX_STREAMS = 16
-# Shorter than the shield's time-out. The client connects again, and sends its credentials again.
+# Seconds until a stream ends, less than the time-out of requests. The client then connects again with its credentials.
 STREAM_SECONDS = 100.0
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 10.0
 
 _STREAM = f"""Server-sent events: `change` with marks as JSON at the beginning and whenever one of them differs, the
 comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, `end` with `{{}}` before the stream ends"""
-# FastAPI's form for streams; OpenAPI has `itemSchema` since 3.2.
+# OpenAPI description of a stream in FastAPI's form, because OpenAPI has `itemSchema` only since 3.2.
 _EVENT = {
     "type": "object",
     "required": ["event", "data"],
@@ -44,14 +45,14 @@ _EVENT = {
     },
 }
 
-# Client generators need a `schema` of the whole stream.
+# With a `schema` of the whole stream, because client generators need one.
 _CONTENT = {"schema": {}, "x-itemSchema": _EVENT}
 
 router = router_for("viewer", responses=PROBLEMS)
 
 
 def most_streams(max_concurrent: int) -> int:
-    """Return the highest number of streams: a quarter of all concurrent requests, so that others are not blocked."""
+    """Return the highest number of streams: a quarter of all concurrent requests, so that streams block no others."""
     return max(1, min(MAX_STREAMS, max_concurrent // 4))
 
 
@@ -69,7 +70,7 @@ class EventStreams:
 
     @contextmanager
     def place(self) -> Iterator[bool]:
-        """Yield whether a stream may start, and count it for the duration of the block."""
+        """Yield whether a stream can start within the limit; if so, count the stream until the block ends."""
         free = self._open < self.most
         self._open += free
         try:
@@ -99,7 +100,7 @@ class EventStreams:
 
 
 class _Stream(StreamingResponse):
-    """A stream that counts towards the limit from the first byte of its response to the last."""
+    """A streaming response that counts towards the limit of streams from its first byte to its last."""
 
     def __init__(self, streams: EventStreams, service: Service) -> None:
         super().__init__(streams.follow(service), media_type="text/event-stream")

@@ -30,7 +30,7 @@ PLAN_CHANGED = documented({409: "the inputs changed since the plan was computed;
 
 
 def _of_one_type(schema: dict[str, Any]) -> None:
-    """Replace a union with null by its type, because generated clients fail at such a union. The body is optional."""
+    """Replace the schema "type or null" of an optional body by the type: generated clients cannot handle the union."""
     (schema["$ref"],) = (form["$ref"] for form in schema.pop("anyOf") if "$ref" in form)
     schema.pop("title", None)
 
@@ -40,7 +40,7 @@ async def reason_of(
     body: Annotated[schemas.ReasonBody | None, Body(json_schema_extra=_of_one_type)] = None,
     reason: Annotated[schemas.Reason | None, Query(description="reason, instead of a body")] = None,
 ) -> schemas.ReasonBody:
-    """Return the reason of a `DELETE` from its body, or from its query: some clients and proxies drop the body."""
+    """Return the reason of a `DELETE` from its body, or else from its query: some clients and proxies drop the body."""
     if body is None and reason is None:
         fault = {"type": "missing", "loc": ("query", "reason"), "msg": "", "input": None}
         raise RequestValidationError([fault])

@@ -20,9 +20,9 @@ router = router_for(
     responses={503: {"description": "a check fails", "content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 metrics = router_for(ANYBODY, tags=["probes"])
-# A separate thread, because metrics must not wait for other responses.
+# Metrics are rendered in their own thread, so that they do not wait for other responses.
 _RENDERING = ThreadPoolExecutor(max_workers=1, thread_name_prefix="api-metrics")
-# Only for the document: a probe accepts any query.
+# Query parameters in the OpenAPI document. A probe itself accepts any query.
 _VERBOSE = {
     "name": "verbose",
     "in": "query",

@@ -36,7 +36,7 @@ PROBLEMS = documented(
         504: "no response in time",
     }
 )
-# Problems of requests with a body.
+# Problem responses that requests with a body can have in addition.
 BODY_PROBLEMS = PROBLEMS | documented(
     {
         408: "the body did not arrive in time",
@@ -46,7 +46,7 @@ BODY_PROBLEMS = PROBLEMS | documented(
 )
 NOT_FOUND = documented({404: "unknown"})
 
-# Highest number of rows per page: more would block the interpreter and need too much memory.
+# Highest number of rows per page. More would block other threads for too long and need too much memory.
 MOST_ROWS = 1000
 Limit = Annotated[
     int,
@@ -62,7 +62,7 @@ SinceMs = Annotated[
     int,
     Query(ge=0, description="start of the period, Unix ms; 0: from the first record"),
 ]
-# For lists, which read the journal's files only if a period is requested.
+# Query parameter of lists of records: only if a period is requested, they read the journal's files.
 RecordsSinceMs = Annotated[
     int,
     Query(
@@ -80,7 +80,7 @@ dry_runs = router_for("operator", responses=BODY_PROBLEMS)
 
 
 def after_last(rows: Sequence[BundleView] | Sequence[UnitView]) -> Mapping[str, Any]:
-    """Return the query of the next page: bundles after the last one of this page."""
+    """Return the query parameters of the next page, which starts after the last bundle of `rows`."""
     return {"after": rows[-1].bundle}
 
 

@@ -226,11 +226,11 @@ async def test_a_document_that_cannot_be_read_leaves_the_age_of_the_one_before(t
 class FullMemory(MemoryLoadSource):
     """Direct memory is 90 % full on every broker, whatever it carries."""
 
-    def put(self, *reports: BrokerReport) -> None:
+    def put(self, *reports: BrokerReport, service_url: str = "") -> None:
         """With that much memory."""
         for row in reports:
             row.usage[DIRECT_MEMORY] = 0.9 * row.limit[DIRECT_MEMORY]
-        super().put(*reports)
+        super().put(*reports, service_url=service_url)
 
 
 async def test_a_trial_is_measured_by_the_weights_from_before_it() -> None:
