@@ -288,7 +288,7 @@ class Gate:
         return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover is of {', '.join(namespaces)} only")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
-        """Return a pause, exclusion or pin on the bundle, including requests made after the plan."""
+        """Return an obstacle if the bundle is paused, excluded or pinned, also if that was requested after the plan."""
         bundle, desired, now = question.bundle, self.shared.desired, self.clock.wall_ms()
         if not bundle:
             return None

@@ -12,7 +12,7 @@ from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverRecord, na
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.planning.guard.scope import matches
 
-# Matches no namespace: they have exactly one slash.
+# Pattern that matches no namespace, because names of namespaces contain a slash.
 NOTHING = "-"
 
 
