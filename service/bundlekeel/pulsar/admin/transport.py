@@ -140,7 +140,7 @@ class AdminHttp:
         await self._client.aclose()
 
     async def follow(self, call: AdminCall, *, at: str) -> AdminReply:
-        """Call broker `at` and follow redirects, within one time limit. Raises AdminApiError unless it ends with 2xx."""
+        """Call broker `at` and follow redirects, within one time limit. Raises AdminApiError unless it succeeds."""
         started = self._clock.boot()
         url = self.hosts.base_url(at) + call.target
         visited: set[str] = set()
