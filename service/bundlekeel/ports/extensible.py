@@ -16,9 +16,9 @@ FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
 class LatestLoad:
     """The newest load data of one extensible broker. Wall-clock times in ms; 0: never.
 
-    `load_ms`, `bundles_ms`: arrival here. `withdrawn_ms`: when the broker withdrew its load data (a tombstone, as a
-    bundle came or left) without a report since; the earlier data is kept. `fault`: (code, detail) if the last message
-    was unusable.
+    `load_ms`, `bundles_ms`: times of arrival here. `withdrawn_ms`: time at which the broker deleted its load data (with
+    a tombstone, because a bundle came or left), if it sent none since; its earlier data are kept. `fault`: (code,
+    detail) if the last message was unusable.
     """
 
     load: BrokerLoadData | None = None
@@ -33,9 +33,9 @@ class LatestLoad:
 class LoadTables:
     """Contents of the two load-data topics so far, by broker id.
 
-    `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the client's process does
-    not respond; `down`: it ended or cannot connect (it is restarted). `detail`: the reason. `since_ms`: start of
-    listening without a gap. A broker that is not in `latest` may have had nothing to report since then.
+    `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the process of pulsar-client
+    does not respond; `down`: that process ended or cannot connect, and is restarted. `detail`: the reason. `since_ms`:
+    messages were received without a gap since then. A broker that is not in `latest` sent none since then.
     """
 
     generation: int = 0
@@ -52,10 +52,10 @@ class LoadFeed(Protocol):
         """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
 
     def tables(self) -> LoadTables:
-        """Return the newest tables. Never raises: a feed that is down has that in `state`, and its last values stay."""
+        """Return the newest tables. Never raises: `state` shows a failure, and the last values stay."""
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait until there are tables newer than `generation` or the state changed, or time out."""
+        """Wait until there are newer tables than `generation` or `state` changed. Returns False after `timeout` s."""
 
     async def close(self) -> None:
         """Stop listening and end the client's process."""
@@ -68,8 +68,8 @@ ChannelVariant = Literal["system_topic", "metadata_store"]
 class ChannelView:
     """The current ownership channel (service unit states), by bundle. A bundle without an entry is in state Init.
 
-    `seen_ms`: by bundle, the wall clock when its current state arrived here. `rejected`: the newest messages that lost,
-    oldest first (at most 100).
+    `seen_ms`: by bundle, time of arrival of its current state here (Unix ms). `rejected`: the newest messages that the
+    brokers' conflict rules reject, oldest first (at most 100).
     """
 
     generation: int
@@ -91,7 +91,7 @@ class Channel(Protocol):
     async def view(self) -> ChannelView:
         """Return the newest view.
 
-        Raises SnapshotError before the channel was read completely once, StoreError while it cannot be followed.
+        Raises SnapshotError until the channel was read completely once, and StoreError while it cannot be followed.
         """
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
@@ -101,7 +101,7 @@ class Channel(Protocol):
         """
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait for a view newer than `generation`, or time out."""
+        """Wait for a view newer than `generation`. Returns False after `timeout` seconds."""
 
     async def close(self) -> None:
         """Stop following the channel."""

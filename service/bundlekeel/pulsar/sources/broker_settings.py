@@ -178,9 +178,7 @@ class BrokerConfig:
         unusable = self.unusable(broker)
         if unusable.keys() - self._reported.get(broker, frozenset()):
             for error in unusable.values():
-                _log.warning(
-                    "broker setting ignored: not a number", broker=broker, code=error.code, error=str(error)
-                )
+                _log.warning("broker setting ignored: not a number", broker=broker, code=error.code, error=str(error))
         self._reported[broker] = frozenset(unusable)
 
     def sheds(self, broker: str) -> bool | None:
