@@ -95,10 +95,7 @@ class Notifications:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.gather(*(self._empty(sink, ()) for sink in self._sinks))
         except TimeoutError:
-            _log.warning(
-                "notifications not sent before the stop",
-                left=sum(len(sink.waiting) for sink in self._sinks),
-            )
+            _log.warning("notifications not sent before the stop", left=sum(len(sink.waiting) for sink in self._sinks))
         await asyncio.gather(*(sink.notifier.close() for sink in self._sinks))
 
     async def _serve(self, sink: NotificationReceiver) -> None:
@@ -123,21 +120,11 @@ class Notifications:
                 await sink.notifier.send(notice)
                 return "sent"
             except (NotificationError, CodecError) as error:
-                _log.info(
-                    "notification not taken",
-                    sink=sink.name,
-                    reason=notice.reason,
-                    error=str(error),
-                )
+                _log.info("notification not taken", sink=sink.name, reason=notice.reason, error=str(error))
                 if isinstance(error, CodecError) or not error.again or pause is None:
                     break
                 await self._clock.sleep(pause)
-        _log.warning(
-            "notification given up and dropped",
-            sink=sink.name,
-            reason=notice.reason,
-            text=notice.text,
-        )
+        _log.warning("notification given up and dropped", sink=sink.name, reason=notice.reason, text=notice.text)
         return "failed"
 
     def _measure(self, sink: NotificationReceiver) -> None:
