@@ -52,7 +52,7 @@ class Traces:
 
 
 def _cycle(record: Mapping[str, Any], parts: list[Span], now_ms: float) -> Span:
-    """Return the tree of a cycle that ended now. Moves come before splits, at the end of the cycle."""
+    """Return the tree of a cycle that ended now. Its last parts are the execution of moves, then of splits."""
     seconds = record["seconds"]
     total = seconds.get("total", 0.0)
     start = now_ms - 1000 * total

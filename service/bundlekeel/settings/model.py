@@ -434,7 +434,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_sources(cls, sources: Sequence[PydanticBaseSettingsSource]) -> Settings:
-        """Merge the sources, of which later ones override, and validate. Raises ValidationError."""
+        """Merge and validate the sources. Later sources override earlier ones. Raises ValidationError."""
         # mypy knows the arguments of BaseSettings only with a plugin.
         return cls(_build_sources=(tuple(reversed(sources)), {}))  # type: ignore[call-arg]
 

@@ -52,7 +52,7 @@ class Effects:
         return judged
 
     def take_back(self, snapshot: Snapshot) -> tuple[Move, ...]:
-        """Return the moves that revert harmful ones, each only once. Bundles that have moved on are omitted."""
+        """Return the moves that revert harmful ones, each only once. Bundles on other brokers are omitted."""
         back, self._back = {move.bundle: move for move in self._back}, ()
         table, ids = snapshot.bundles, snapshot.brokers.ids
         owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}

@@ -114,7 +114,7 @@ def split(
     recent_splits: Mapping[str, RecentSplit],
     now_ms: int,
 ) -> CycleState:
-    """Return the state after a split. A failed one is not retried for a while.
+    """Return the state after a split. A failed split is not retried for a while.
 
     `recent_splits`: finished splits that the observer knows, including this one."""
     if outcome.outcome == "done" and outcome.split is not None:

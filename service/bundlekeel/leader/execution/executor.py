@@ -250,7 +250,7 @@ class TermExecutor:
             await self._ports.coordination.write_fenced(self._term.epoch, [*changes, *more])
 
     async def _end(self, code: str) -> None:
-        """Start no more moves. The first reason is kept, but a lost term replaces it."""
+        """Start no more moves, for the reason `code`. The first reason is kept; only a lost term replaces it."""
         if not self._ended or code == Code.NOT_LEADER:
             self._ended = code
         await self._slots.close()

@@ -255,7 +255,7 @@ class Gate:
         return Obstacle(code=Code.PUT_ASIDE, detail=f"{ended.by}: {ended.reason}") if ended is not None else None
 
     def _load(self, _question: GateQuestion) -> Obstacle | None:
-        """Return an obstacle while a first load report is missing: a plan from idle brokers' load would be wrong."""
+        """Return an obstacle while a broker's first load report is missing: the broker would seem to be idle."""
         awaited = self._picture.awaited if self._picture is not None else ()
         return Obstacle(code=Code.LOAD_AWAITED, detail=", ".join(awaited)) if awaited else None
 

@@ -289,7 +289,9 @@ def is_chunk(path: str) -> bool:
 
 
 def join(documents: Sequence[Document]) -> bytes:
-    """Return the joined chunks without foreign nodes. The first four bytes of the first one contain their number."""
+    """Join the chunks of a document. Nodes with other names are ignored.
+
+    The first four bytes of the first chunk are the number of chunks."""
     documents = [document for document in documents if is_chunk(document.path)]
     if not documents:
         return b""

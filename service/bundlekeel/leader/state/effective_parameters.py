@@ -44,7 +44,7 @@ class EffectiveParameters:
 
     @property
     def base(self) -> Parameters:
-        """The parameters without adopted thresholds, for a takeover of all namespaces."""
+        """The parameters without adopted thresholds and without the limits of a partial takeover."""
         return self._merged.values
 
     @property

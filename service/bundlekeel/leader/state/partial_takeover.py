@@ -17,7 +17,7 @@ NOTHING = "-"
 
 
 def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
-    """Return the namespaces of an active partial takeover; (): there is none, or it has no limit."""
+    """Return the namespaces of an active partial takeover; (): no takeover is active, or it covers all."""
     return record.namespaces if record is not None and record.active else ()
 
 

@@ -267,7 +267,7 @@ class ChannelWatch:
         return self.channel.reading.obstacle
 
     def unfit(self) -> str:
-        """Return why the channel must not be acted on, or "": it is in two places, or not followed."""
+        """Return why the channel must not be acted on (it is in two places, or not followed); "": it may be."""
         return self.obstacle() or (self.fault if self._mode in WITH_CHANNEL else "")
 
     async def close(self) -> None:

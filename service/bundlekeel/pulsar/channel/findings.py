@@ -143,8 +143,8 @@ def findings(
 ) -> tuple[ChannelFinding, ...]:
     """Return all faults of the channel at `now_ms`, by code, then bundle. Times are wall clock in ms.
 
-    `units`, `seen_ms`, `rejected`: as in `ChannelTable`. `registered`: the live brokers, None: unknown. Read them after
-    the channel, otherwise a new broker looks dead. `boundaries`: by namespace, as far as known.
+    `units`, `seen_ms`, `rejected`: as in `ChannelTable`. `registered`: the live brokers; None: unknown. Read these
+    after the channel, otherwise a new broker counts as failed. `boundaries`: by namespace, as far as known.
     """
     watch = _Watch(
         units=units,

@@ -122,7 +122,7 @@ class ClusterSource:
     # --- LoadSource --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start to follow the registry; the rest starts with the first extensible broker in it."""
+        """Start to follow the registry. Load topics and queries start with the first extensible broker in it."""
         if self._tasks:
             return
         await self._registry.start()

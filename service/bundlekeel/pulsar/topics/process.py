@@ -352,7 +352,7 @@ async def _drain(child: asyncio.subprocess.Process, last_lines: deque[str]) -> N
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    """Close the child's input, on which it ends. Kill it if it does not."""
+    """End the child by closing its input. Kill it if it does not end."""
     if child.stdin is not None:
         child.stdin.close()
     try:

@@ -57,7 +57,7 @@ def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]
 
 
 def read_record(broker_id: str, data: bytes, mzxid: int, *, max_bytes: int, last: BrokerRecord | None) -> BrokerRecord:
-    """Decode one child. Never raises for its contents: an unusable record becomes an ExcludedBroker.
+    """Decode the registry node of one broker. An unusable record does not raise, but becomes an ExcludedBroker.
 
     If the record cannot be decoded, the endpoint of `last` is kept, because a broker's address does not change. Without
     `last` its addresses are empty: the broker is registered but is not called.

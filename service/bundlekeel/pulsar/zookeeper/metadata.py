@@ -48,7 +48,7 @@ class ZkOwnership:
     async def owner(self, bundle: str) -> Owner | None:
         """Return the bundle's current owner; None: no broker owns it.
 
-        The read is never outdated, because a ZooKeeper follower could return the owner before a move. Raises
+        The server is brought up to date first (`sync`), because it could return the owner before a move. Raises
         StoreError, CodecError, or StoreMigrated if the brokers use another store.
         """
         node, migration = await asyncio.gather(
