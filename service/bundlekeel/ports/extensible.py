@@ -33,9 +33,9 @@ class LatestLoad:
 class LoadTables:
     """Contents of the two load-data topics so far, by broker id.
 
-    `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the process of pulsar-client
-    does not respond; `down`: that process ended or cannot connect, and is restarted. `detail`: the reason. `since_ms`:
-    messages were received without a gap since then. A broker that is not in `latest` sent none since then.
+    `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the client's process does
+    not respond; `down`: it ended or cannot connect (it is restarted). `detail`: the reason. `since_ms`: start of
+    listening without a gap. A broker that is not in `latest` may have had nothing to report since then.
     """
 
     generation: int = 0
@@ -52,7 +52,7 @@ class LoadFeed(Protocol):
         """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
 
     def tables(self) -> LoadTables:
-        """Return the newest tables. Never raises: `state` shows a failure, and the last values stay."""
+        """Return the newest tables. Never raises: a feed that is down has that in `state`, and its last values stay."""
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait until there are newer tables than `generation` or `state` changed. Returns False after `timeout` s."""

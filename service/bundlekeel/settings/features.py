@@ -1,7 +1,7 @@
 """The optional features, and how the sidecar finds their modules by name.
 
-Each feature is a package `bundlekeel.NAME` that can be deleted, so the sidecar has no import statement for it. A
-feature declares its additions to the settings, stored requests and metrics in modules with fixed names.
+Each feature is a package `bundlekeel.NAME` that can be deleted. The sidecar never imports one statically. A feature
+declares what it adds to the settings, to the stored requests and to the metrics in modules of these names.
 """
 
 from __future__ import annotations

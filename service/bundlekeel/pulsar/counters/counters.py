@@ -570,7 +570,8 @@ class LiveLoads:
         entry.agreement.compare(report, int(1000 * self.statistics_seconds(broker)))
         entry.doubt = entry.agreement.doubt(self.other_assigner(broker))
         if entry.doubt and trusted:
-            _log.warning("counters are not used", code=Code.COUNTERS_DISAGREE, broker=broker, reason=entry.doubt)
+            text = "counters disagree with load reports; reports are used"
+            _log.warning(text, code=Code.COUNTERS_DISAGREE, broker=broker, reason=entry.doubt)
 
     def _recent_traffic(self, bundles: Sequence[str], since_ms: int) -> dict[str, Floats]:
         """Return the traffic of the bundles that were measured completely since `since_ms`."""

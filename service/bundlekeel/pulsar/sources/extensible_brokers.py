@@ -118,7 +118,7 @@ class ExtensibleBrokers:
         self.brokers = brokers
 
     def take_in(self, tables: LoadTables, now: Instant) -> None:
-        """Store the newest contents of the load topics."""
+        """Store the load topics' tables."""
         self._feed_ok = tables.state == "ok"
         if self._feed_ok:
             self._feed_ok_boot = now.boot

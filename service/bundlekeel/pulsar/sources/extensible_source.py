@@ -274,7 +274,7 @@ class ClusterSource:
             tables = self._feed.tables()
             self._take_in(tables, self._now())
             if tables.state != state:
-                _log.info("state of the load topics changed", state=tables.state, detail=tables.detail)
+                _log.info("load topics", state=tables.state, detail=tables.detail)
             if (tables.generation, tables.state) != (generation, state):
                 self._something.set()
             generation, state = tables.generation, tables.state
