@@ -1,7 +1,7 @@
 """The running sidecar: its tasks, and the order in which they start and stop.
 
-Leadership and cycles are tasks of their own, so that a move that hangs never costs the lease. SIGTERM belongs to this
-module: calls in flight finish or leave their intent to the next leader, leadership is released, exit code 0.
+Leadership and cycles are separate tasks, so that a move that hangs does not end the leadership. After SIGTERM, moves in
+progress finish, or the next leader determines their outcome. Then leadership is released, and the exit code is 0.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from bundlekeel.ports import Coordination, LoadSource
 _log = structlog.get_logger(__name__)
 
 CHECKPOINT_SECONDS = 600.0
-# A write of an earlier leader, or of another program, can arrive after the start of a term.
+# Seconds between two searches for open moves of earlier leaders: their writes can arrive after the start of a term.
 INTENTS_SECONDS = 10.0
-# A stopped sidecar is gone within this time, whatever hangs. Each step is over at its moment after the signal; what it
-# does not need is left to those after it.
+# A sidecar exits at most this many seconds after the signal, even if something hangs. Below: the deadlines of the
+# steps, in seconds after the signal. Time that a step does not need is left for the next steps.
 STOP_SECONDS = 20.0
 _MOVES_UNTIL, _API_UNTIL, _TASKS_UNTIL, _LEADERSHIP_UNTIL = 12.0, 15.0, 16.0, 17.0
-# Moves in flight are waited for so long; their outcomes are written afterwards.
+# Seconds to wait for moves in progress. Their outcomes are written afterwards.
 _MOVES_SECONDS = 11.0
 _HOUSEKEEPING_SECONDS = 1.0
 _STORE_WARNING_SECONDS = 60.0
@@ -47,7 +47,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A task in parallel to the cycles, and a function that closes its part when all tasks have ended."""
+    """A task that runs in parallel to the cycles. `close` is called after all tasks have ended."""
 
     name: str
     run: Callable[[], Awaitable[None]]
@@ -151,20 +151,21 @@ class Runtime:
                 self._wrong = error
                 self._stop.set()
             except BundlekeelError as error:
-                _log.warning("task interrupted", task=name, error=str(error))
+                _log.warning("task interrupted; it restarts after a second", task=name, error=str(error))
             except Exception:  # noqa: BLE001 - top of a root task
-                _log.exception("task failed", task=name)
+                _log.exception("task failed; it restarts after a second", task=name)
                 self._parts.cycle.telemetry.count("unexpected_errors_total", where=name)
             await self._pause(1.0)
 
     async def _observe(self) -> None:
-        """Observe the cluster while this sidecar has a seat. On the bench it watches only the seats."""
+        """Observe the cluster while this sidecar has a seat. Without a seat (on the bench), wait for one."""
         while self._parts.leadership.role == BENCH:
             await self._pause(0.2)
             if self._stop.is_set():
                 return
         if not self._observing:
-            # Restore before the first report; else the stored top ten bundles of each broker would count as known.
+            # Restore before the first report, which would load the few averages that brokers store. Restored averages
+            # are used only for unknown bundles.
             await self._parts.cycle.observer.restore(self._parts.cycle.shared_state.read_averages())
             self._observing = True
             await self._parts.source.start()
@@ -181,7 +182,7 @@ class Runtime:
                 try:
                     await parts.cycle.shared_state.refresh()
                 except StoreError as error:
-                    _log.info("shared state could not be read", error=str(error))
+                    _log.info("shared state could not be read; the cycle uses the last known state", error=str(error))
                 await parts.cycle.turn()
             self.last_turn_boot = parts.cycle.clock.boot()
             await self._until_next()
@@ -231,18 +232,18 @@ class Runtime:
             try:
                 await self._keep_term()
             except (StoreError, LeadershipLost) as error:
-                _log.info("housekeeping interrupted", error=str(error))
+                _log.info("housekeeping interrupted; retrying in a second", error=str(error))
 
     def _warn_about_store(self) -> None:
         """Log once per minute that the metadata store does not respond, and once that it responds again."""
         now = self._parts.cycle.clock.boot()
         if self._parts.coordination.connected:
             if self._store_warned_at is not None:
-                _log.info("the metadata store answers")
+                _log.info("the metadata store responds again")
             self._store_warned_at = None
         elif self._store_warned_at is None or now - self._store_warned_at >= _STORE_WARNING_SECONDS:
             self._store_warned_at = now
-            text = "the metadata store does not answer; waiting, nothing is done meanwhile"
+            text = "the metadata store does not answer; nothing moves until it does"
             _log.warning(text, error=self._parts.coordination.obstacle)
 
     async def _executions(self) -> None:
@@ -284,7 +285,9 @@ class Runtime:
                 await cycle.shared_state.save_averages(cycle.observer.averages)
 
     async def _look_for_arrivals(self) -> None:
-        """Record which open moves of earlier leaders have arrived. They stay frozen, but their load is known then."""
+        """Record which open moves of earlier leaders have arrived.
+
+        Their bundles still must not move, but plans then count their load at the target."""
         cycle = self._parts.cycle
         if cycle.leads and not cycle.busy.locked():
             open_moves = [
@@ -301,10 +304,10 @@ class Runtime:
 
         def stop(number: int) -> None:
             if self._stop.is_set():
-                _log.warning("second signal: leaving at once", signal=number)
+                _log.warning("second signal received, exiting immediately", signal=number)
                 signal.raise_signal(signal.SIGKILL)
             _log.info("stopping", signal=number)
-            # The interpreter waits for threads that hang in a disk or collector. SIGALRM ends the process nevertheless.
+            # The interpreter waits for threads, which may hang in a disk. SIGALRM ends the process nevertheless.
             signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS + 1.0)
             self._stop.set()
 
@@ -341,7 +344,8 @@ class Runtime:
     async def _stop_moves(self) -> None:
         left = await self._parts.cycle.executor.stop(_MOVES_SECONDS)
         if left:
-            _log.warning("moves left to the next leader", bundles=list(left))
+            text = "moves did not end before the stop; the next leader determines their outcomes"
+            _log.warning(text, bundles=list(left))
 
     async def _by(self, deadline: float, **steps: Awaitable[None]) -> None:
         """Run these steps in parallel, and cancel those that are still running at the deadline (loop time).
@@ -353,16 +357,16 @@ class Runtime:
         done, late = await asyncio.wait(names, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         for task in late:
             task.cancel()
-            _log.warning("a step of the shutdown took too long", step=names[task])
+            _log.warning("a step of the shutdown took too long and was cancelled", step=names[task])
         for task in done:
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 self._failed = True
-                _log.error("a step of the shutdown failed", step=names[task], exc_info=error)
+                _log.error("a step of the shutdown failed; the exit code is 1", step=names[task], exc_info=error)
 
 
 async def begin_term(epoch: int, cycle: Cycle, outage: OutageWatch) -> None:
-    """Write the first fenced document of a term, then restore the last leader's cycle state, averages and intents."""
+    """Start a term: make its first write, restore the last leader's state and averages, and settle its open moves."""
     executor, shared_state = cycle.executor, cycle.shared_state
     executor.begin(epoch)
     await shared_state.begin_term(epoch)

@@ -1,8 +1,8 @@
-"""Protocols between the sidecar and the world. Adapters implement them; tests implement them in memory.
+"""Protocols (ports) for everything outside of the process: clock, metadata store, brokers, journal, metrics.
 
-Every call that leaves the process is a coroutine with a time limit inside the adapter, raises only errors
-of `model.errors`, and never blocks the event loop. A fake passes the same contract tests as the real adapter
-(tests/support/contracts).
+Adapters implement these ports, and tests implement them in memory. Each call that leaves the process is a coroutine
+with a time limit in the adapter. It raises only errors of `model.errors`, and never blocks the event loop. A fake
+passes the same contract tests as the real adapter (tests/support/contracts).
 """
 
 from __future__ import annotations
@@ -63,13 +63,19 @@ __all__ = [
 
 
 class Clock(Protocol):
-    """Time as a port. Deadlines use `boot`, which continues during suspend. Stored or displayed times use `wall_ms`."""
+    """The clocks.
+
+    Deadlines use `boot`, which also counts time of a suspended host. Stored or displayed times use `wall_ms`.
+    """
 
     def boot(self) -> float:
         """Return seconds on the boot clock (CLOCK_BOOTTIME)."""
 
     def wall_ms(self) -> int:
-        """Return Unix ms by the wall clock as it was at the start of this process; never jumps."""
+        """Return Unix time in ms.
+
+        It never jumps: changes of the wall clock after the start of this process are ignored.
+        """
 
     async def sleep(self, seconds: float) -> None:
         """Wait. Tests advance a virtual clock instead."""
@@ -80,7 +86,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawClusterView:
-    """Decoded records of a load source at one time.
+    """A view of the cluster: the decoded records of a load source at one time.
 
     `mode`: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable reports, sorted by broker
     id. `excluded`: registered brokers without a usable record. `endpoints`: every registered broker. `generation`:
@@ -104,17 +110,18 @@ class LoadSource(Protocol):
         """Start watching. Returns once watches are requested, even if the store is unreachable."""
 
     async def picture(self) -> RawClusterView:
-        """Return the latest coalesced view; its reports are `dated`.
+        """Return the latest view of the cluster, with the time of each report (`dated`).
 
-        Raises SnapshotError before the first one, StoreError while suspended.
+        Raises SnapshotError before the first view, and StoreError while the connection is lost.
         """
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait until a view newer than `generation` exists (one batch window coalesced), or time out."""
+        """Wait until a view newer than `generation` exists. Returns False after `timeout` seconds."""
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-        """Return the stored averages of these bundles, from bundle-data, else resource quotas; missing ones are
-        omitted.
+        """Return the stored averages of these bundles: from bundle-data, or else from resource quotas.
+
+        Bundles without stored averages are omitted.
         """
 
     async def close(self) -> None:
@@ -125,7 +132,7 @@ class Ownership(Protocol):
     """Owners of bundles: ephemeral `/namespace/...` nodes (modular), the ownership channel (extensible)."""
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Return the current owner, read from the store and not from a cache; None: unowned."""
+        """Return the current owner, read from the store and not from a cache; None: no broker owns it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +162,7 @@ class Metadata(Protocol):
         """Return the broker id of Pulsar's own load-manager leader, or None."""
 
     async def topics(self, bundle: str) -> list[str]:
-        """Return the known persistent topics of the bundle from metadata (full names, partitions included); may be
-        empty.
-        """
+        """Return the persistent topics of the bundle from metadata: full names, partitions included. May be empty."""
 
     async def tenants(self) -> list[str]:
         """Return all tenants, sorted, including those without namespaces."""
@@ -169,12 +174,12 @@ class Metadata(Protocol):
         """Return isolation policies and failure domains of a Pulsar cluster, and anti-affinity groups of these
         namespaces.
 
-        Cheap enough for every cycle: a record is read again only after it has changed. Raises StoreError or CodecError
-        if a record that concerns all namespaces cannot be read.
+        This is cheap enough for every cycle: a record is read again only after a change. Raises StoreError or
+        CodecError if a record that concerns all namespaces cannot be read.
         """
 
     async def migration(self) -> StoreMigration:
-        """Read the state of a migration of the metadata store (PIP-454), linearised, and watch it from then on.
+        """Read the current state of a migration of the metadata store (PIP-454), and watch it from then on.
 
         Raises StoreError if the store does not respond.
         """
@@ -183,7 +188,7 @@ class Metadata(Protocol):
     def migration_now(self) -> StoreMigration:
         """The state of the migration as last read, without a request.
 
-        Its phase is CHANGED from a change of the record until the next `migration`, and NOT_STARTED before the first.
+        After a change, its phase is CHANGED until `migration` is called again. Before the first call it is NOT_STARTED.
         """
 
     async def close(self) -> None:
@@ -204,7 +209,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentChange:
-    """One step of a fenced write. `data` None: delete. `version` -1: any. `create`: create the node."""
+    """One change of a node in a fenced write.
+
+    `data`: new content; None: delete the node. `version`: required version; -1: any. `create`: create the node.
+    """
 
     path: str
     data: bytes | None
@@ -221,7 +229,7 @@ class Coordination(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether the session is alive as far as the library knows."""
+        """Whether there is a connection, as far as the library knows."""
 
     @property
     def obstacle(self) -> str:
@@ -244,8 +252,9 @@ class Coordination(Protocol):
         """Return the leader, with its epoch, or None."""
 
     async def campaign(self, member: Member) -> int | None:
-        """Create the leader node and advance the epoch in one transaction. Returns the new epoch; None: there is a
-        leader.
+        """Try to become leader: create the leader node and advance the epoch in one transaction.
+
+        Returns the new epoch; None: another sidecar leads.
         """
 
     async def still_leading(self, epoch: int) -> bool:
@@ -255,45 +264,49 @@ class Coordination(Protocol):
         """Delete the leader node if this session owns it; otherwise do nothing."""
 
     async def read(self, path: str) -> Document | None:
-        """Return a node, linearised with the own writes; None: absent."""
+        """Return the current content of a node, including all earlier writes of this process; None: missing."""
 
     async def read_tree(self, path: str) -> list[Document]:
-        """Return the direct children of a node with their data, sorted by path; empty: absent."""
+        """Return the direct children of a node with their data, sorted by path; empty: the node is missing."""
 
     async def stamps(self, paths: Sequence[str]) -> list[int | None]:
-        """Return, for each node, a number that changes with every write, linearised with the own writes; None: absent.
+        """Return for each node a number that changes with every write; None: the node is missing.
 
-        No data is read.
+        All earlier writes of this process are included. No data are read.
         """
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """Apply all changes or none, and only while `epoch` is current.
+        """Apply all changes or none, and only if this process still leads in `epoch`.
 
         Raises LeadershipLost if the epoch is over, StaleWrite if a version did not match.
         """
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """Compare and set, from any replica. `version` None creates. Returns the new version. Raises StaleWrite on a
-        race.
+        """Replace a node if it still has `version` (None: create it). Any replica may do that. Returns the new version.
+
+        Raises StaleWrite if the version does not match.
         """
 
     async def create_sequential(self, path: str, data: bytes) -> str:
         """Create `path` + a sequence number (a request for the leader). Returns the full relative path."""
 
     async def paths(self) -> list[str]:
-        """Return every node below the root, children first; empty: no root. Creates nothing."""
+        """Return the paths of all nodes below the root, children first; empty: the root is missing."""
 
     async def erase(self, paths: Sequence[str]) -> None:
-        """Delete these nodes, which must be all existing ones, and the root; all or none.
+        """Delete these nodes and the root; all or none. The paths must be those of all existing nodes.
 
-        Raises StaleWrite if they are not all any more: a sidecar has started or stopped.
+        Raises StaleWrite if nodes were added or removed meanwhile, because a sidecar started or stopped.
         """
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait until leader, seats, desired state, requests or the connection state changed, or time out."""
+        """Wait for a change of leader, seats, operators' requests or connection.
+
+        Returns False after `timeout` seconds.
+        """
 
     async def close(self) -> None:
-        """Give up seat and leadership (by closing the session) and disconnect."""
+        """Close the session, which ends seat and leadership, and disconnect."""
 
 
 # --- the brokers ---------------------------------------------------------------------------------------
@@ -341,12 +354,12 @@ class BrokerAdmin(Protocol):
     async def client_signs(self, broker_id: str) -> ClientSigns:
         """Return latency and failures of that broker's clients (`/admin/v2/broker-stats/metrics`, harmless).
 
-        Failed lookups are from `/metrics/`, and omitted if that does not respond. Raises AdminRefused, before any
-        request, where the extensible load manager runs: a request would advance its averages.
+        Failed lookups come from `/metrics/`, and are omitted if that page is not available. Raises AdminRefused,
+        without a request, for brokers with the extensible load manager: a request would advance their averages.
         """
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        """Return every bundle that broker owns, sorted, also those without topics; read at the broker (harmless).
+        """Return all bundles that a broker owns, sorted, also those without topics; asked at this broker (harmless).
 
         `cluster`: the name of the Pulsar cluster (`clusterName`).
         """
@@ -403,11 +416,11 @@ class Telemetry(Protocol):
     def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
         """Set all series of a gauge. `rows`: values of its first label; `columns`: those of its second; NaN: no series.
 
-        The series are built when they are read, since a thousand brokers have many.
+        The series are created only when they are read, because a thousand brokers have many.
         """
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
-        """Drop the series of a gauge whose label value is not in `values`: brokers come and go."""
+        """Drop the series of a gauge whose label value is not in `values`, for example of brokers that left."""
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the exposition and its content type. Any thread may call it."""
@@ -419,8 +432,8 @@ class Telemetry(Protocol):
 class Peers(Protocol):
     """Client of the other sidecars' APIs.
 
-    A follower forwards dry runs and questions about topics to the leader. A plan is read from the sidecar that computed
-    it.
+    A follower forwards dry runs and questions about topics to the leader. A plan is stored only by the sidecar that
+    computed it, so others read it there.
     """
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -430,8 +443,7 @@ class Peers(Protocol):
         """Return a plan that a sidecar computed and still stores, or None. Raises StoreError if it does not respond."""
 
     async def get(self, url: str, path: str) -> Any:
-        """Return a sidecar's own response to a read of `/api/v1/PATH`, or None (404). Raises StoreError if it does not
-        respond."""
+        """Return a sidecar's response to GET `/api/v1/PATH`; None: 404. Raises StoreError if it does not respond."""
 
     async def close(self) -> None:
         """Close pooled connections."""

@@ -1,8 +1,9 @@
 """Every call that changes a cluster. Only code that executes decisions may import this module (an import contract).
 
-Each call needs a permit. The adapter checks it right before each request is written to the socket, and sends nothing if
-it raises. A leader's permit is bound to the epoch in which the change was decided. It raises LeadershipLost if that
-term is over, even if the same leader has a later term, and StoreError while the metadata store is unreachable.
+Each call needs a permit: a function that the adapter calls right before each request is written to the socket. If it
+raises, nothing is sent. A leader's permit belongs to the term (epoch) in which the change was decided. It raises
+LeadershipLost if that term is over, even if the same leader has a later term, and StoreError while the metadata store
+is unreachable.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Protocol
 from bundlekeel.model.errors import LeadershipLost
 
 Permit = Callable[[], None]
-"""Raises when the change may not be made now. Never waits."""
+"""Raises if the change is not allowed now. Never waits."""
 LookAgain = Callable[[], Awaitable[None]]
-"""Awaited before each broker is asked for a change; what it raises ends it there."""
+"""Awaited before each broker that is tried for a change. If it raises, no more brokers are tried."""
 
 
 def by_person() -> None:

@@ -16,9 +16,9 @@ FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
 class LatestLoad:
     """The newest load data of one extensible broker. Wall-clock times in ms; 0: never.
 
-    `load_ms`, `bundles_ms`: arrival here. `withdrawn_ms`: when the broker withdrew its load data (a tombstone, as a
-    bundle came or left) without a report since; the earlier data is kept. `fault`: (code, detail) if the last message
-    was unusable.
+    `load_ms`, `bundles_ms`: times of arrival here. `withdrawn_ms`: time at which the broker deleted its load data (with
+    a tombstone, because a bundle came or left), if it sent none since; its earlier data are kept. `fault`: (code,
+    detail) if the last message was unusable.
     """
 
     load: BrokerLoadData | None = None
@@ -65,7 +65,7 @@ class LoadFeed(Protocol):
         """Return the newest tables. Never raises: `status` shows that a feed is down, and its last values stay."""
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait until there are tables newer than `generation` or the state changed, or time out."""
+        """Wait until there are newer tables than `generation` or `state` changed. Returns False after `timeout` s."""
 
     async def close(self) -> None:
         """Stop listening and end the client's process."""
@@ -78,8 +78,8 @@ ChannelVariant = Literal["system_topic", "metadata_store"]
 class ChannelView:
     """The current ownership channel (service unit states), by bundle. A bundle without an entry is in state Init.
 
-    `seen_ms`: by bundle, the wall clock when its current state arrived here. `rejected`: the newest messages that lost,
-    oldest first (at most 100).
+    `seen_ms`: by bundle, time of arrival of its current state here (Unix ms). `rejected`: the newest messages that the
+    brokers' conflict rules reject, oldest first (at most 100).
     """
 
     generation: int
@@ -101,7 +101,7 @@ class Channel(Protocol):
     async def view(self) -> ChannelView:
         """Return the newest view.
 
-        Raises SnapshotError before the channel was read completely once, StoreError while it cannot be followed.
+        Raises SnapshotError until the channel was read completely once, and StoreError while it cannot be followed.
         """
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
@@ -111,7 +111,7 @@ class Channel(Protocol):
         """
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait for a view newer than `generation`, or time out."""
+        """Wait for a view newer than `generation`. Returns False after `timeout` seconds."""
 
     async def close(self) -> None:
         """Stop following the channel."""

@@ -1,4 +1,4 @@
-"""A counter of changes to wait for, used by every `wait_changed` of a port."""
+"""A counter of changes that tasks can wait for. Implements `wait_changed` of several ports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 
 
 class Generations:
-    """Counts changes. Waiting tasks resume on the event loop that publishes."""
+    """Counts changes, and wakes the tasks that wait for one. Use it on one event loop."""
 
     def __init__(self) -> None:
         self.newest = 0

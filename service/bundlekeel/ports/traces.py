@@ -29,4 +29,4 @@ class SpanSink(Protocol):
         """Add one tree. Returns immediately and never raises. Spans that cannot be sent are counted and dropped."""
 
     def close(self) -> None:
-        """Send the remaining spans, within a few seconds. Blocks meanwhile."""
+        """Send the remaining spans. Blocks for up to a few seconds."""

@@ -13,7 +13,7 @@ from bundlekeel.model.numbers import integer
 
 _MOST_BYTES: Final = 2 << 30
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
-# Held while a child runs: two of them and the sidecar need more than the container has.
+# Held while a child process runs, because the container has too little memory for two of them.
 ONE_CHILD: Final = Lock()
 # Environment of a child. Arrow's own allocators reserve more memory than they use, and idle threads of libraries
 # count, too.

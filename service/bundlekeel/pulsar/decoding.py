@@ -1,7 +1,7 @@
 """Decodes long responses in a separate process.
 
-A decoder in C blocks the interpreter until it returns: 128 MiB of JSON would stop the lease and the API for seconds, in
-a thread, too. `python -m bundlekeel.pulsar.decoding` is that process. It reads one response and ends.
+A decoder in C blocks the interpreter until it returns, also in a thread. 128 MiB of JSON would block leadership and API
+for seconds. `python -m bundlekeel.pulsar.decoding` is the separate process. It decodes one response and ends.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bundlekeel.pulsar.formats.external_input import has_more_values
 
 T = TypeVar("T")
 
-# Decoding takes a tenth of a second at most; starting a process takes a few. Values take longer than bytes: 4 MiB of
-# usual topic statistics contain this many, but 4 MiB may contain 2,000,000.
+# Smaller responses are decoded in a thread, in at most a tenth of a second. Starting a process takes longer.
+# The number of values is limited, too: usual topic statistics of 4 MiB have this many, but 4 MiB may have 2,000,000.
 IN_THREAD_BYTES: Final = 4 * 1024 * 1024
 _IN_THREAD_VALUES: Final = 200_000
 _TIMEOUT_SECONDS: Final = 30.0
 _RESULT_BYTES: Final = 32 * 1024 * 1024
-# One at a time, so that several long responses do not need several times the memory.
+# Decode one long response at a time, because two would need twice the memory.
 _ONE: Final = ThreadPoolExecutor(1, "decode")
 
 
@@ -64,7 +64,7 @@ def _in_child(decode: Callable[..., T], body: bytes, options: dict[str, Any]) ->
             limit.start()
             try:
                 assert child.stdin is not None
-                # The child writes only after it has read all of it.
+                # No deadlock: the child writes only after it has read everything.
                 child.stdin.write(task)
                 child.stdin.write(body)
                 result, _ = child.communicate()

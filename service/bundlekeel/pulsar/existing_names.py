@@ -1,4 +1,4 @@
-"""Finds the topics, bundles and namespaces of given names in the metadata store."""
+"""Finds topics, bundles and namespaces by name in the metadata store, for operators' requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOWER = re.compile(r"0x([0-9a-f]{1,8})", re.IGNORECASE)
 
 
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
-    """Return the topic of this name. It need not exist, because clients create topics by using them.
+    """Return the topic of this name. It may be missing in the store, because clients create topics by using them.
 
     Raises NotFound if the name is not valid, or if it is one word (`orders`) that looks like a broker or is not a
     topic of public/default.
@@ -72,9 +72,9 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
     """Return the bundle of this name; None for the name of a namespace or topic. Raises ConfigError if it is not
     valid.
 
-    A name that ends in a part with `0x` and does not begin with `persistent://` must be a bundle of the cluster.
-    Otherwise raises NotFound with the nearest bundle: a topic of that name would be in another bundle, and that
-    bundle would move.
+    A name counts as a bundle if its last part contains `0x` and it does not begin with `persistent://`. If the cluster
+    has no such bundle, raises NotFound with the nearest one. (Read as a topic, the name would select a bundle that the
+    operator did not mean.)
     """
     if not names_bundle(name):
         return None

@@ -14,7 +14,7 @@ CONCURRENCY = 64
 async def bounded(jobs: Sequence[Callable[[], Awaitable[T]]], *, limit: int = CONCURRENCY) -> list[T]:
     """Run the jobs, `limit` at a time, and return their results in order.
 
-    The first failure is raised after the running jobs have ended. The rest never start.
+    After a failure no more jobs start, and the failure is raised when the running jobs have ended.
     """
     results: dict[int, T] = {}
     failures: list[BaseException] = []
@@ -26,7 +26,7 @@ async def bounded(jobs: Sequence[Callable[[], Awaitable[T]]], *, limit: int = CO
                 return
             try:
                 results[index] = await job()
-            except Exception as error:  # noqa: BLE001 - raised again below, once its siblings are done
+            except Exception as error:  # noqa: BLE001 - raised again below, after the running jobs have ended
                 failures.append(error)
 
     await asyncio.gather(*(worker() for _ in range(min(limit, len(jobs)))))
@@ -40,8 +40,9 @@ async def within(
 ) -> list[asyncio.Task[T]]:
     """Run the jobs in order, `limit` at a time, and wait at most `seconds` (None: until all are done).
 
-    Returns the started tasks in order: those of the first jobs, at least `limit`. Unfinished tasks continue; the caller
-    must await or cancel them. A failure is raised and, like a cancellation, ends the others.
+    Returns the started tasks in order; when time is over, the last jobs may not have been started. Unfinished tasks
+    continue, and the caller must await or cancel them. If a task fails, all others are cancelled and the failure is
+    raised.
     """
     loop = asyncio.get_running_loop()
     until = None if seconds is None else loop.time() + seconds
@@ -58,7 +59,7 @@ async def within(
             pending.add(tasks[-1])
         over = False
         while pending and not over:
-            # Jobs that need no time get done even if no time is left.
+            # Let jobs that need no time finish even if no time is left.
             over = until is not None and loop.time() >= until
             pending = await _first_done(pending, until)
         complete = True

@@ -1,15 +1,16 @@
-"""The journal's hash chain: each line contains the hash of the last one, so that every change or removal is visible.
+"""The journal's hash chain: each line contains the hash of the line before, so that changes and removals are visible.
 
 A line is one JSON object. Its last two members are `prev` and `hash`:
 
     {"kind":"move",...,"prev":"<64 hex digits>","hash":"<64 hex digits>"}
 
-`hash` is the SHA-256 of the line's bytes without `,"hash":"..."`: of the bytes, not of the parsed JSON. `prev` is the
-`hash` of the last line, also across files and restarts. The very first line has 64 zeros. Two members may precede:
-`torn` (number of bytes of an unfinished line that were set aside before this one) and `lost` (number of records before
-this one that could not be written).
+`hash` is the SHA-256 of the line's bytes (not of the parsed JSON) without `,"hash":"..."`. `prev` is the `hash` of the
+line before, also across files and restarts; in the very first line it is 64 zeros. Two optional members come before
+`prev`: `torn` (bytes of an unfinished line that were set aside before this line) and `lost` (number of records before
+this line that could not be written).
 
-The chain cannot show that lines at the very end were cut off: compare the newest hash with one stored elsewhere.
+The chain does not show whether lines at the end were removed. To detect that, compare its newest hash with a copy that
+is stored elsewhere.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _HASH_BYTES: Final = len(b',"hash":""}') + 64
 
 
 def seal(record: Mapping[str, Any], prev: str, *, torn: int = 0, lost: int = 0) -> tuple[bytes, str]:
-    """Return the line of a record (without its end) and its hash, which is the next line's `prev`."""
+    """Return the line of a record, without a line feed, and its hash, which is the `prev` of the next line."""
     marks = {name: count for name, count in (("torn", torn), ("lost", lost)) if count}
     plain = {key: value for key, value in record.items() if key not in MEMBERS}
     body = msgspec.json.encode(plain | marks | {"prev": prev})
@@ -45,20 +46,20 @@ def seal(record: Mapping[str, Any], prev: str, *, torn: int = 0, lost: int = 0) 
 
 
 def seal_of(line: bytes) -> tuple[str, str] | None:
-    """Return `prev` and `hash` of a line; None: it has none."""
+    """Return `prev` and `hash` of a line; None: it is not part of a chain."""
     match = _SEALED.fullmatch(line[-_SEAL_BYTES:])
     return None if match is None else (match[1].decode(), match[2].decode())
 
 
 def is_intact(line: bytes) -> bool:
-    """Return whether a line's own hash is that of its bytes."""
+    """Return whether the hash in a line is correct for its bytes."""
     seal = seal_of(line)
     return seal is not None and hashlib.sha256(line[:-_HASH_BYTES] + b"}").hexdigest() == seal[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainBreak:
-    """The first line that does not fit. `line`: number from 1 in the file `name`."""
+    """The first wrong line. `name`: its file. `line`: its number in that file, from 1. `why`: what is wrong."""
 
     name: str
     line: int
@@ -69,9 +70,9 @@ class ChainBreak:
 class ChainVerification:
     """Result of a check of a chain.
 
-    `begins_at`: `prev` of the first sealed line. `head`: the newest hash; "": none. `torn`, `lost`: sums over the
-    lines. `has_expected`: the chain contains the expected hash. `unfinished`: the newest file's last line has no end.
-    It is being written, or was torn, and the sidecar sets it aside when it starts.
+    `begins_at`: `prev` of the first line with a hash. `head`: the newest hash; "": none. `torn`, `lost`: sums over all
+    lines. `has_expected`: whether the chain contains the expected hash. `unfinished`: whether the newest file's last
+    line is incomplete. It is being written, or writing was interrupted, and the sidecar sets it aside when it starts.
     """
 
     lines: int
@@ -90,7 +91,7 @@ class ChainVerification:
 
 
 class ChainVerifier:
-    """Follows one chain through its files, oldest first, up to the first line that does not fit."""
+    """Checks one chain through its files, oldest first, until the first wrong line."""
 
     def __init__(self, expected: str = "") -> None:
         self._expected = expected
@@ -100,7 +101,7 @@ class ChainVerifier:
         self._broken: ChainBreak | None = None
 
     def read(self, name: str, lines: Iterable[bytes]) -> bool:
-        """Check one file's lines, each with its end. Returns False once something is broken."""
+        """Check the lines of one file, each with its line feed. Returns False after a wrong line."""
         if self._unfinished:
             self._broken = ChainBreak(name=name, line=1, why="the file before it ends with an unfinished line")
             return False

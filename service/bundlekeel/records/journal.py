@@ -1,6 +1,8 @@
-"""The journal on disk: one JSON line per cycle and one per move, appended and flushed. A torn last line is set aside.
+"""The journal on disk: one JSON line per cycle and one per move.
 
-Its lines form a hash chain (`records.chain`) that continues over rotation and restart.
+If the last line is incomplete after a crash, it is moved to another file.
+
+The lines form a hash chain (`records.chain`) that continues after rotations and restarts.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ from bundlekeel.pulsar.formats.external_input import clean_lines, cleaned
 from bundlekeel.records import chain
 
 _KEPT_IN_MEMORY = 2_000
-# Number of bytes read back: 2,000 records of usual size. The whole file may be larger than the memory limit.
+# Bytes that are read at the start: 2,000 records of usual size. The whole file may be larger than the memory.
 _READ_BACK_BYTES = 4 * 1024 * 1024
-# Operators may need older records: two days of cycles of usual size.
+# Bytes that `since` reads for older records: two days of cycles of usual size.
 _READ_SINCE_BYTES = 32 * 1024 * 1024
-# A cycle is written after its moves, but with the time of its snapshot, which is older by at most the longest cycle.
+# Longest cycle. A cycle's record comes after those of its moves, but its time (of the snapshot) is earlier.
 _LATE_MS = 10 * 60 * 1000
 
 
 class FileJournal:
-    """`ports.Journal` in one file, which is locked for this process; with `path` None in memory only.
+    """`ports.Journal` in one file, which is locked for this process. With `path` None it is only in memory.
 
-    The file is renamed to `NAME.1` when it exceeds `max_bytes`, older ones to `NAME.2` up to `backups`. While it cannot
-    be renamed it grows. Writing never raises: a full or read-only disk is counted in `journal_errors_total`, and
-    balancing continues. Raises ConfigError at the start if another process writes the file.
+    When the file exceeds `max_bytes` it is renamed to `NAME.1`, and older files to `NAME.2` and so on, up to `backups`
+    files. If renaming fails, the file grows. Writing never raises: a full or read-only disk is counted in
+    `journal_errors_total`, and balancing continues. Raises ConfigError at the start if another process writes the file.
     """
 
     def __init__(
@@ -59,11 +61,11 @@ class FileJournal:
                 ) from None
             except OSError:
                 self._telemetry.count("journal_errors_total")
-            # Only after the lock: no other process appends to the file any more.
+            # Only after locking the file, so that no other process appends to it.
             self._recover(path)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record with clean strings. The write is buffered by the system when this returns."""
+        """Write one record, without control characters in its strings. The system may write it to the disk later."""
         whole: dict[str, Any] = cleaned(msgspec.to_builtins(record, str_keys=True), text=clean_lines)
         self._recent.append(whole)
         if self._path is None:
@@ -76,7 +78,7 @@ class FileJournal:
                 return
         except OSError:
             self._telemetry.count("journal_errors_total")
-        # The next line that can be written records this.
+        # The next line that can be written contains this number.
         self._lost += 1
 
     def _write(self, fd: int, record: Mapping[str, Any]) -> bool:
@@ -84,7 +86,7 @@ class FileJournal:
         line, head = chain.seal(record, self._head, torn=self._torn, lost=self._lost)
         before = os.fstat(fd).st_size
         if os.write(fd, line + b"\n") <= len(line):
-            # A full disk stores a part of the line, which would spoil the next one too.
+            # A full disk may store a part of the line. Remove it, so that the next line is readable.
             self._telemetry.count("journal_errors_total")
             os.ftruncate(fd, before)
             return False
@@ -132,7 +134,7 @@ class FileJournal:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.path.samestat(os.fstat(fd), path.stat()):
-                # Renamed before it was locked: another process is rotating it.
+                # The file was renamed before it was locked, so another process uses it.
                 raise BlockingIOError
         except OSError:
             os.close(fd)
@@ -163,7 +165,7 @@ class FileJournal:
         except OSError:
             self._telemetry.count("journal_errors_total")
             return
-        # The full file stays locked until the new one is, so that no other process can start in between.
+        # Keep the lock on the full file until the new file is locked, so that no other process can start in between.
         self._fd = None
         try:
             self._open(path)
@@ -175,7 +177,7 @@ class FileJournal:
             path.unlink()
             return
         names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, self._backups + 1))]
-        # Rename up to the first free name. After an error, renamed files are not renamed again.
+        # Rename only files before the first free name: after an error, renamed files must not be renamed again.
         free = next((at for at, name in enumerate(names) if not name.exists()), self._backups)
         for at in range(free, 0, -1):
             names[at - 1].replace(names[at])
@@ -195,9 +197,9 @@ class FileJournal:
         whole, newline, torn = data.rpartition(b"\n")
         if torn:
             self._set_aside(path, torn, keep=before + len(whole) + len(newline))
-        # If the process stopped between the two steps of a rotation, the chain continues from the rotated file.
+        # If this file is empty, as after a rotation, the chain continues from the rotated file.
         self._head = _head_in(whole) or _last_head(path.with_name(f"{path.name}.1")) or chain.GENESIS
-        # Unless it is the start of the file, the first line is incomplete.
+        # The first line is incomplete unless the whole file was read.
         for line in whole.split(b"\n")[1 if before else 0 :][-_KEPT_IN_MEMORY:]:
             if not line:
                 continue
@@ -242,7 +244,7 @@ def _at(record: Mapping[str, Any]) -> int:
 
 
 def _record_in(line: bytes) -> dict[str, Any] | None:
-    """Return a line without the members of the chain; None: it is not a record."""
+    """Return the record in a line, without the members of the hash chain; None: the line is not a record."""
     try:
         record = msgspec.json.decode(line)
     except msgspec.DecodeError:

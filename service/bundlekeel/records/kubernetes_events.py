@@ -1,7 +1,6 @@
-"""Receivers of notifications: webhooks (our own JSON, or Slack's form) and events of Kubernetes about the pod.
+"""Notifications as Kubernetes events about the sidecar's pod, which `kubectl events` shows.
 
-`kubectl events` shows the latter; they need `create` on `events` of the group `events.k8s.io` in the pod's own
-namespace, and nothing else. docs/operations/notifications.md shows both forms of webhooks.
+The only required permission is `create` on `events` of the group `events.k8s.io` in the pod's own namespace.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bundlekeel.records.webhooks import post
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONTROLLER: Final = "bundlekeel.io/sidecar"
-# Limits of the API server.
+# Limits of the Kubernetes API server.
 _MOST_NOTE_BYTES: Final = 1024
 _MOST_WORD: Final = 128
 _MAX_TOKEN_BYTES: Final = 65_536
@@ -30,9 +29,9 @@ _MAX_TOKEN_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesEndpoint:
-    """Address of the API server and identity of this pod.
+    """Address of the Kubernetes API server, and identity of this pod.
 
-    `folder` contains token, ca.crt and namespace, as kubelet mounts them. They are renewed at run time.
+    `folder`: directory with the files token, ca.crt and namespace, which kubelet mounts and renews at run time.
     """
 
     url: str
@@ -63,7 +62,7 @@ class KubernetesEndpoint:
 
 
 class KubernetesEvents:
-    """`ports.records.Notifier` at the API server."""
+    """`ports.records.Notifier` that creates events at the Kubernetes API server."""
 
     def __init__(self, place: KubernetesEndpoint, *, seconds: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
         self._place = place
@@ -87,7 +86,10 @@ class KubernetesEvents:
         await self._http.aclose()
 
     def _token(self) -> str:
-        """Read the token for each event: kubelet renews it every hour or so. The file is small and local."""
+        """Return the current token.
+
+        The small local file is read for each event, because kubelet renews it about hourly.
+        """
         try:
             with (self._place.folder / "token").open("rb") as stream:
                 token = stream.read(_MAX_TOKEN_BYTES).decode("ascii").strip()

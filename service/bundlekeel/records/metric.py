@@ -8,9 +8,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help.
+    """One metric. `name`: without prefix. `kind`: its type; a table is a gauge whose series are all set together.
 
-    `starts`: values of a counter's only label that start at 0, since `increase` ignores a series that starts at 1.
+    `starts`: values of a counter's only label whose series start at 0, because `increase` ignores a first value of 1.
     """
 
     name: str

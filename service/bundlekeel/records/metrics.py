@@ -240,7 +240,7 @@ class _Table:
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
-        # One attribute, so that another thread can render while it is replaced.
+        # In one attribute, so that another thread can render the metrics while the series are replaced.
         self.series: tuple[Sequence[str], Sequence[str], Floats] = ((), (), np.zeros((0, 1)))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -260,7 +260,7 @@ class PrometheusTelemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        # Not the usual names: a broker is identified in Prometheus by its `process_cpu_seconds_total`.
+        # With a prefix: Bundlekeel takes targets with the usual `process_cpu_seconds_total` in Prometheus for brokers.
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=self.registry)
         self._kinds: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
         self._counters: dict[str, Counter] = {}
@@ -302,7 +302,7 @@ class PrometheusTelemetry:
         self._tables[name].series = (tuple(rows), tuple(columns), table)
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
-        """Drop series of a gauge whose label value is not in `values`: brokers come and go."""
+        """Drop the series of a gauge whose label value is not in `values`, for example of brokers that left."""
         gauge = self._gauges[name]
         for sample in next(iter(gauge.collect())).samples:
             if sample.labels[label] not in values:

@@ -11,7 +11,7 @@ from bundlekeel.pulsar.channel.findings import FindingCode
 
 # Operators' requests that stop or resume the balancer.
 _STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "deadman")
-# Every replica writes these records, because all read the same document.
+# Every replica writes these records, because all replicas read the same document. Only the leader notifies.
 _SHARED: Final = ("takeover", "handback", "deadman")
 # Obstacles in normal operation, or already reported by the notification of an operator's request.
 _QUIET: Final = frozenset({Code.NOT_LEADER, Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.OUTSIDE_WINDOW})
@@ -20,9 +20,10 @@ _ODD: Final = ("unknown", "refused")
 
 
 class NotificationTexts:
-    """Creates notifications from records, oldest first. Its only state is the leader's last obstacle.
+    """Creates notifications from journal records, which it must receive in order, oldest first.
 
-    An obstacle is sent after two consecutive cycles, so that one undecided cycle after a start is not reported.
+    It remembers only the leader's last obstacle (why nothing is executed). An obstacle is reported after two
+    consecutive cycles, so that one undecided cycle after a start is not reported.
     """
 
     def __init__(self, *, cluster: str, member: Callable[[], str], leads: Callable[[], bool]) -> None:

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 # Highest number of queued notifications per receiver; beyond it the oldest is dropped.
 QUEUE: Final = 200
-# Seconds before each further attempt.
+# Seconds to wait before each further attempt.
 BACKOFF: Final = (1.0, 4.0, 15.0, 60.0)
 CLOSE_SECONDS: Final = 3.0
 
@@ -45,7 +45,10 @@ class NotificationReceiver:
 
 
 class Notifications:
-    """All receivers of one sidecar. `leads`: every replica has the findings, but only the leader sends them."""
+    """All receivers of one sidecar.
+
+    `leads`: whether it leads; only the leader sends findings, which all replicas have.
+    """
 
     def __init__(
         self,
@@ -87,12 +90,12 @@ class Notifications:
                 tasks.create_task(self._serve(sink))
 
     async def close(self) -> None:
-        """Try once more to send the queued notifications, for a few seconds, then close the connections."""
+        """Try for a few seconds to send the queued notifications, each once, then close the connections."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.gather(*(self._empty(sink, ()) for sink in self._sinks))
         except TimeoutError:
-            _log.warning("notifications are not sent", left=sum(len(sink.waiting) for sink in self._sinks))
+            _log.warning("notifications not sent before the stop", left=sum(len(sink.waiting) for sink in self._sinks))
         await asyncio.gather(*(sink.notifier.close() for sink in self._sinks))
 
     async def _serve(self, sink: NotificationReceiver) -> None:
@@ -103,7 +106,8 @@ class Notifications:
 
     async def _empty(self, sink: NotificationReceiver, backoff: Sequence[float]) -> None:
         while sink.waiting:
-            # It stays in the queue while it is sent, so that it is counted, and not lost if this task is cancelled.
+            # Keep the notification in the queue while it is sent. So it is counted, and not lost if this task is
+            # cancelled.
             outcome = await self._send(sink, sink.waiting[0], backoff)
             sink.waiting.popleft()
             self._telemetry.count("notifications_total", sink=sink.name, outcome=outcome)
@@ -120,7 +124,7 @@ class Notifications:
                 if isinstance(error, CodecError) or not error.again or pause is None:
                     break
                 await self._clock.sleep(pause)
-        _log.warning("notification given up", sink=sink.name, reason=notice.reason, text=notice.text)
+        _log.warning("notification given up and dropped", sink=sink.name, reason=notice.reason, text=notice.text)
         return "failed"
 
     def _measure(self, sink: NotificationReceiver) -> None:
@@ -128,7 +132,7 @@ class Notifications:
 
 
 class ObservedJournal:
-    """A `ports.Journal` that passes each record to an observer after writing it."""
+    """A `ports.Journal` that writes each record to `journal`, then passes it to `observe`."""
 
     def __init__(self, journal: Journal, observe: Callable[[Mapping[str, Any]], None]) -> None:
         self._journal = journal
@@ -142,7 +146,7 @@ class ObservedJournal:
 
 
 class DatedJournal:
-    """A `ports.Journal` that corrects the times of records to the host's clock.
+    """A `ports.Journal` that changes the times of records to those of the host's clock.
 
     `stepped_ms`: returns the ms by which the host's clock was set since the process started."""
 

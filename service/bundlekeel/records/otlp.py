@@ -1,8 +1,8 @@
 """Traces sent to an OpenTelemetry collector over OTLP/HTTP, by OpenTelemetry's own library (extra `otel`).
 
-The library batches and sends in its own thread. It drops spans that the collector rejects, and this module counts them.
-Its standard environment variables apply where Bundlekeel has no settings: `OTEL_EXPORTER_OTLP_HEADERS`,
-`OTEL_TRACES_SAMPLER`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_*`.
+The library collects spans and sends them in its own thread. It drops spans that the collector rejects, and this module
+counts these. The library's standard environment variables apply where Bundlekeel has no settings:
+`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_TRACES_SAMPLER`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_*`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _NANOSECONDS = 1_000_000
 
 
 class CountingExporter:
-    """A `SpanExporter` that counts what another one did."""
+    """A `SpanExporter` that passes spans to another one, and counts sent and failed spans."""
 
     def __init__(self, exporter: Any, telemetry: Telemetry) -> None:
         self._exporter = exporter
         self._telemetry = telemetry
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send them; what went wrong is in the log of the library, and counted."""
+        """Send these spans. Failures are counted, and the library logs them."""
         result: SpanExportResult = self._exporter.export(spans)
         outcome = "sent" if result is SpanExportResult.SUCCESS else "failed"
         self._telemetry.count("trace_spans_total", len(spans), outcome=outcome)
         return result
 
     def shutdown(self) -> None:
-        """End the other one."""
+        """Shut the other exporter down."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
@@ -56,8 +56,8 @@ class OtlpTraces:
         self._tracer = self._provider.get_tracer("bundlekeel")
 
     def add(self, root: Span) -> None:
-        """Add one tree."""
-        # An empty context makes these spans roots, whatever else is traced in this process.
+        """Add one tree of spans."""
+        # With an empty context the tree does not become a part of another trace in this process.
         self._add(root, trace.set_span_in_context(trace.INVALID_SPAN))
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Traces: one tree of spans per cycle, created from the journal records at the end of the cycle.
 
-cycle -> plan, cycle -> execute -> each move, cycle -> split -> each bundle split. The cycle does not wait for traces:
-its records contain all times and durations. Moves that an operator requested are separate trees.
+The parts of a tree: cycle -> plan, cycle -> execute -> each move, cycle -> split -> each split. Creating a tree does
+not delay the cycle, because journal records contain all times and durations. Moves that an operator requested are
+separate trees.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Traces:
             if str(record["cycle"]).isdecimal():
                 self._parts.append((str(record["cycle"]), span))
             else:
-                self._sink.add(span)  # an operator's task
+                self._sink.add(span)  # requested by an operator
         elif kind == "cycle":
             mine = [span for cycle, span in self._parts if cycle == str(record["cycle"])]
             self._parts.clear()
@@ -51,7 +52,7 @@ class Traces:
 
 
 def _cycle(record: Mapping[str, Any], parts: list[Span], now_ms: float) -> Span:
-    """Return the tree of a cycle that ended now. Moves come before splits, at the end of the cycle."""
+    """Return the tree of a cycle that ended now. Its last parts are the execution of moves, then of splits."""
     seconds = record["seconds"]
     total = seconds.get("total", 0.0)
     start = now_ms - 1000 * total
@@ -90,6 +91,6 @@ def _part(record: Mapping[str, Any]) -> Span:
 
 
 def _named(record: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, str | int | float | bool]:
-    """Return these fields of a record as attributes, without empty ones."""
+    """Return the fields `keys` of a record as attributes of a span, without empty values."""
     attributes = {f"bundlekeel.{key}": record[key] for key in keys if record[key] not in (None, "")}
     return {key: value for key, value in attributes.items() if isinstance(value, str | int | float | bool)}

@@ -1,4 +1,4 @@
-"""Webhooks for notifications. Their addresses are secrets: no message contains address, headers or response."""
+"""Webhooks for notifications. Their addresses are secrets: errors and logs contain no address, headers or response."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ async def post(
 ) -> None:
     """Send one POST. The body of the response is not read, and redirects are not followed.
 
-    Strings of `body` are cleaned. 401 and 403 may pass: tokens are renewed, and rights are often granted shortly after
-    a start. Raises NotificationError unless the status is 2xx.
+    Strings of `body` are sent without control characters. Raises NotificationError unless the status is 2xx. Its
+    `again` is set if a retry may succeed, also after 401 and 403, because tokens are renewed and permissions may come
+    later.
     """
     content = cleaned(dict(body), text=clean_lines)
     try:
@@ -36,7 +37,7 @@ async def post(
     except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):
         raise NotificationError("its address is not an http(s) URL", again=False) from None
     except httpx.HTTPError as error:
-        # Without its cause: the error contains the request, and that the address.
+        # Without the original error, which contains the request and so the address.
         raise NotificationError(type(error).__name__, again=True) from None
     if not 200 <= status < 300:
         raise NotificationError(f"answered {status}", again=status in _LATER or status >= 500)
@@ -45,7 +46,8 @@ async def post(
 PAYLOAD_VERSION: Final = 1
 _MAX_ADDRESS_BYTES: Final = 4096
 _COLOURS: Final = {"info": "#2e7d32", "warning": "#ed6c02", "critical": "#c62828"}
-# Slack notifies by `<!channel>`, Mattermost and Rocket.Chat by `@all`, which a zero-width space prevents.
+# Texts must not notify whole channels: `<!channel>` in Slack is escaped, and `@all` in Mattermost and Rocket.Chat gets
+# a zero-width space.
 _SLACK_ESCAPES: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"))
 # Slack itself truncates longer texts, in the middle of a word.
 _MOST_TEXT: Final = 3000

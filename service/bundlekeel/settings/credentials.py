@@ -1,7 +1,8 @@
-"""Authentication by bearer tokens, whose hashes are in a file that is re-read when it changes, or by JWTs (`jwt_keys`).
+"""Authentication of API callers by bearer tokens, or by JWTs (`jwt_keys`).
 
-A token is `bk.NAME.SECRET` with 256 random bits; its line in the file is `NAME ROLE scrypt$N$r$p$SALT$HASH`. Several
-lines may have the same name, so that a token can be replaced.
+A token is `bk.NAME.SECRET` with 256 random bits. A file, which is read again when it changes, contains one line per
+token with the hash of its secret: `NAME ROLE scrypt$N$r$p$SALT$HASH`. Several lines may have the same name, so that a
+token can be replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 ROLES: Final = ("viewer", "operator", "admin")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_@-]{0,63}")
 _PREFIX: Final = "bk."
-# 16 MiB and about 40 ms per attempt. This protects a weak token if the file is stolen; new tokens have 256 bits.
+# Parameters of scrypt: an attempt takes 16 MiB and about 40 ms. This protects weak tokens if the file is stolen.
 _N, _R, _P = 2**14, 8, 1
 _MOST_MEMORY: Final = 128 * 2**20
 _MOST_REMEMBERED: Final = 1000
@@ -61,7 +62,7 @@ class TokenLine:
     digest: bytes
 
     def matches(self, secret: str) -> bool:
-        """Return whether this is the secret, in constant time."""
+        """Return whether this is the secret. The time does not depend on the secret."""
         digest = _hashed(secret, self.salt, self.n, self.r, self.p, len(self.digest))
         return hmac.compare_digest(digest, self.digest)
 
@@ -115,7 +116,10 @@ class TokensFile:
         self._remembered: dict[bytes, Principal] = {}
 
     def recall(self, token: str) -> Principal | None:
-        """Return the principal of a token that was checked before with the same file; else None. Cheap."""
+        """Return the principal of a token that was found valid before, with the same file; else None.
+
+        Takes little time.
+        """
         self._refresh()
         return self._remembered.get(self._mark(token))
 
@@ -147,7 +151,8 @@ class TokensFile:
                 read_file(self._path, "api.auth.tokens_file").decode("utf-8", "replace"), str(self._path)
             )
         except ConfigError as error:
-            _log.warning("api tokens cannot be read", error=str(error), kept=stamp is not None)
+            effect = "the last ones stay valid" if stamp is not None else "the file is gone, so no token is accepted"
+            _log.warning("API tokens cannot be read", error=str(error), effect=effect)
             if stamp is not None:
                 return
             lines = []
@@ -155,7 +160,7 @@ class TokensFile:
 
 
 class Credentials:
-    """Tokens, JWTs or both."""
+    """Checks callers by tokens, JWTs or both."""
 
     def __init__(self, tokens: TokensFile | None, keys: JwtKeys | None) -> None:
         self._tokens = tokens

@@ -48,7 +48,7 @@ def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None)
     return described
 
 
-# Settings of one host. All others determine the leader's behaviour.
+# Settings that may differ between sidecars. All others determine the behaviour of the leader, so they should be equal.
 _OF_A_HOST: Final[dict[str, Any]] = {
     **dict.fromkeys(("metadata_store", "configuration_store", "member_id", "store", "admin", "prometheus"), True),
     **dict.fromkeys(("api", "journal", "traces", "notify", "logging"), True),
@@ -56,7 +56,7 @@ _OF_A_HOST: Final[dict[str, Any]] = {
 
 
 def shared_digest(settings: Settings) -> str:
-    """Return a digest (12 characters) of the settings that all sidecars should share, because any may lead."""
+    """Return a digest (12 characters) of the settings that should be equal in all sidecars, because any can lead."""
     shared = settings.model_dump(mode="json", exclude=_OF_A_HOST)
     for key in feature_folders():
         section, _, name = key.partition(".")
@@ -136,7 +136,7 @@ _UNLOADING = 60
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    """Return one sentence per valid but probably unintended setting, for `config check`. None is refused."""
+    """Return one sentence per valid but probably unintended setting, for `config check`."""
     rules = (
         *(_of_cluster, _of_strategy, _without_effect, _of_percent, _of_units, _contradictions),
         *(_of_other_settings, _of_features, _of_brokers, _of_windows, _of_security),
@@ -165,7 +165,7 @@ def folder_warnings(loaded: LoadedSettings) -> list[str]:
 
 
 def _of_cluster(settings: Settings) -> list[str]:
-    # Warn also if the key is set: the example file contains every key with its default.
+    # Warn about the default even if a source sets it, because the example file contains every key.
     if settings.cluster != Settings.model_fields["cluster"].default:
         return []
     return [_warning("cluster", settings.cluster, "the default", "the brokers' clusterName")]
@@ -262,7 +262,7 @@ def _of_units(settings: Settings) -> list[str]:
 
 
 def _of_other_settings(settings: Settings) -> list[str]:
-    """Return warnings for values that are refused elsewhere, or have no effect, because of another value."""
+    """Return warnings for values that the failsafe job rejects, or that have no effect because of another value."""
     warnings, interval, source = [], settings.cycle.interval, settings.counters.source
     if FAILSAFE_CYCLES * interval > FAILSAFE_AFTER:
         after, longest = format_duration(FAILSAFE_AFTER), format_duration(FAILSAFE_AFTER / FAILSAFE_CYCLES)
@@ -333,9 +333,9 @@ def _of_brokers(settings: Settings) -> list[str]:
 
 
 def _hidden_by(settings: Settings, pattern: str) -> str:
-    """Return the pattern of `capacity` that always applies instead of this one; "": none certainly does.
+    """Return the pattern of `capacity` that always applies instead of `pattern`; "": none, as far as is known.
 
-    For a regular expression or `*`, return a pattern that applies to all brokers."""
+    A regular expression or `*` is hidden only by a pattern that applies to all brokers."""
     if "[" in pattern and not pattern.startswith("/"):
         return ""
     text = "*:*" if pattern.startswith("/") or pattern == "*" else pattern
@@ -353,7 +353,7 @@ def _hidden_by(settings: Settings, pattern: str) -> str:
 
 
 def _of_windows(settings: Settings) -> list[str]:
-    """Return warnings for times without relief of overload."""
+    """Return warnings for maintenance windows that leave overloaded brokers without relief, or prevent all moves."""
     always = {window.allow for window in settings.windows if window.cron.split() == ["*"] * 5}
     if "nothing" in always:
         what = "one of allow: nothing is always open, so nothing moves by itself"

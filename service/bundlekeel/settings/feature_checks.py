@@ -1,4 +1,4 @@
-"""What features add to the checks of the settings."""
+"""Checks of the settings that features add."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class SettingWarning:
 class FeatureChecks:
     """The checks of one feature, `CHECKS` in its module `settings`.
 
-    `folders`: keys of directories that each sidecar writes to, so they may differ between sidecars. `stores`: keys of
-    places that all sidecars share, with the program that creates them. `warnings`: returns the warnings for
-    `config check`.
+    `folders`: settings keys of directories that each sidecar writes to, so their values may differ between sidecars.
+    `stores`: settings keys of directories that all sidecars share, with the program that creates them. `warnings`:
+    returns the warnings for `config check`.
     """
 
     folders: tuple[str, ...]

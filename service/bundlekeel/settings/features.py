@@ -1,4 +1,4 @@
-"""The features next to the sidecar, and the parts of them that the sidecar finds by name.
+"""The optional features, and how the sidecar finds their modules by name.
 
 Each feature is a package `bundlekeel.NAME` that can be deleted. The sidecar never imports one statically. A feature
 declares what it adds in modules with fixed names: `settings`, `requests` (stored requests), `metrics`, `examples` (of
@@ -22,15 +22,16 @@ def modules(part: str) -> Iterator[ModuleType]:
     for name in FEATURES:
         package = f"bundlekeel.{name}"
         spec = find_spec(package)
-        # Search without an import of the package: that of a feature without this part may be slow.
+        # Search without importing the package, because that may be slow for a feature without this part.
         if spec is not None and PathFinder.find_spec(f"{package}.{part}", spec.submodule_search_locations) is not None:
             yield import_module(f"{package}.{part}")
 
 
 def with_features(own: Mapping[str, Any], part: str, attribute: str) -> dict[str, Any]:
-    """Return a table of the sidecar with the entries that features add.
+    """Return the sidecar's table `own` with the entries that features add.
 
-    `attribute` of the module `part`: the entries of a feature, grouped by the entry of `own` that follows them.
+    Each feature may have a module `part` with the variable `attribute`. It contains the feature's entries, grouped by
+    the entry of `own` before which they are inserted.
     """
     entries = dict(own)
     for module in modules(part):

@@ -1,4 +1,4 @@
-"""Checks of the files that the settings name, made by a process that can read them."""
+"""Checks whether this process can read and use the files that the settings name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file_problems(loaded: LoadedSettings) -> list[ConfigError]:
     problems += _check_output_paths(loaded)
     tokens = loaded.located(loaded.settings.api.auth.tokens_file)
     if tokens is not None and not any(error.field == "api.auth.tokens_file" for error in problems):
-        # It imports structlog, which imports rich unless `bundlekeel.wiring` was imported before.
+        # Import late: it imports structlog, which imports rich unless `bundlekeel.wiring` was imported before.
         from bundlekeel.settings.credentials import TokensFile  # noqa: PLC0415
 
         try:
@@ -61,7 +61,8 @@ def _check_keys(loaded: LoadedSettings, unreadable: set[str]) -> Iterator[Config
 
 
 def _check_output_paths(loaded: LoadedSettings) -> Iterator[ConfigError]:
-    """Yield a problem for each path that the sidecar writes to and that exists as something else."""
+    """Yield a problem for each path that the sidecar writes to and that exists with another type, such as a
+    directory."""
     places: dict[str, tuple[str, Callable[[Path], bool]]] = {
         "journal.path": ("a file", lambda place: not place.is_dir()),
         "api.socket": ("a socket", Path.is_socket),

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 from bundlekeel.model.errors import ConfigError
 
 MAX_FILE_BYTES: Final = 2**20
-# A turn of `decide` with 1,000 brokers and 100,000 bundles has about 60 MB.
+# One input line of `decide` with 1,000 brokers and 100,000 bundles has about 60 MB.
 MAX_LINE_BYTES: Final = 2**28
 
 
@@ -25,7 +25,7 @@ def read_bounded(path: Path) -> bytes:
 
 
 def bounded_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the lines of a stream, each with its end. Raises ConfigError if one has more than `MAX_LINE_BYTES`."""
+    """Yield the lines of a stream, each with its line feed. Raises ConfigError if one exceeds `MAX_LINE_BYTES`."""
     for line in iter(partial(stream.readline, MAX_LINE_BYTES + 1), b""):
         if len(line) > MAX_LINE_BYTES:
             raise ConfigError(f"{name} cannot be read: a line has more than {MAX_LINE_BYTES:,} bytes", field="file")

@@ -1,6 +1,6 @@
-"""JWTs, checked with public keys of a file that is read again when it changes.
+"""Checks JWTs with public keys from a file, which is read again when it changes.
 
-A module of its own: `jwt` and `cryptography` take 9 MB, and few sidecars have such a file.
+This module is imported only if such a file is configured, because `jwt` and `cryptography` take 9 MB.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from bundlekeel.settings.credentials import ROLES, Principal, read_file
 from bundlekeel.settings.tls import stamp_of
 
 _LEEWAY_SECONDS: Final = 10
-# NIST SP 800-131A: shorter keys sign nothing any more. Longer ones than any in use take seconds to check.
+# Shorter keys are not secure (NIST SP 800-131A). Much longer ones would take seconds to check.
 _LEAST_BITS: Final = 2048
 _MOST_BITS: Final = 16_384
-# Each key of the file may have to be tried for a token, on the event loop.
+# Limit, because each key may have to be tried for a token, on the event loop.
 _MOST_KEYS: Final = 20
-# No dash between the lines, so that a file of beginnings without an end is read in one pass.
+# The pattern allows no dash within a key, so that a file with many BEGIN lines and no END is searched in linear time.
 _PEM = re.compile(rb"-----BEGIN PUBLIC KEY-----[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----")
 
 _log = structlog.get_logger(__name__)
 
 
 class JwtKeys:
-    """Public keys and what a JWT must say besides being signed with one of them. Asymmetric algorithms only: the key
-    in the file could sign nothing."""
+    """Checks that a JWT is signed by one of these public keys, and has the required issuer and audience.
+
+    Only asymmetric algorithms are accepted, so that nobody can sign a token with a key from the file."""
 
     def __init__(self, path: Path, *, issuer: str, audience: str, role_claim: str) -> None:
         """Read the keys. Raises ConfigError if the file contains no usable public key."""
@@ -45,7 +46,7 @@ class JwtKeys:
         self._keys = _public_keys(path)
 
     def check(self, token: str) -> Principal | None:
-        """Return the principal of a valid JWT; None: invalid. Cheap."""
+        """Return the principal of a JWT; None: it is not valid. Takes little time."""
         self._refresh()
         for key, algorithms in self._keys:
             try:
@@ -73,7 +74,8 @@ class JwtKeys:
         try:
             self._keys = _public_keys(self._path)
         except ConfigError as error:
-            _log.warning("jwt keys cannot be read", error=str(error), kept=stamp is not None)
+            effect = "the last ones stay valid" if stamp is not None else "the file is gone, so no JWT is accepted"
+            _log.warning("JWT keys cannot be read", error=str(error), effect=effect)
             if stamp is None:
                 self._keys = []
 
@@ -111,7 +113,7 @@ def _public_keys(path: Path) -> list[tuple[Any, list[str]]]:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """A claim by its name, or by a path with dots."""
+    """Return a claim by its name, or by the names of nested claims with dots between them."""
     if path in claims:
         return claims[path]
     value: Any = claims

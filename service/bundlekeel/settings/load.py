@@ -1,4 +1,7 @@
-"""Load the settings: command line over environment over secrets over file over defaults."""
+"""Load the settings from all sources.
+
+The command line overrides the environment, which overrides secret files, the settings file, and the defaults.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _PASSWORD: Final = ("store", "sasl_password")
 class LoadedSettings:
     """Settings with the origin of every key: `default`, `file:...:LINE`, `env:...`, `secret:...` or `cli`.
 
-    `again` reads the same sources again (ConfigErrors as `load_settings`).
+    `again` reads the same sources again, and raises the same errors as `load_settings`.
     """
 
     settings: Settings
@@ -52,8 +55,7 @@ class LoadedSettings:
         _ = self.settings.store_url
 
     def located(self, file: Path | None) -> Path | None:
-        """Return a path of the settings. Relative ones belong to the folder of the settings file, wherever a command
-        is run."""
+        """Return a path from the settings. A relative path is relative to the directory of the settings file."""
         if file is None or self.path is None or file.is_absolute():
             return file
         return self.path.resolve().parent / file
@@ -86,7 +88,7 @@ def load_settings(
         overrides: Values of the command line by dotted or nested keys; None has no effect.
         environ: The environment; None: that of this process.
         secrets_dir: The folder of secret files; None: that of `BUNDLEKEEL_SECRETS_DIR`.
-        elsewhere: Secrets are on another host, so that folder and a password may be missing.
+        elsewhere: Whether the secrets are on another host. Then their directory and a password may be missing here.
     """
     environ = os.environ if environ is None else environ
     if secrets_dir is None and environ.get(ENV_SECRETS_DIR):

@@ -47,7 +47,7 @@ from bundlekeel.settings.types import (
 
 T = TypeVar("T", bound=Section)
 
-# Heartbeats per session: one late and one lost heartbeat must not end the leadership.
+# Heartbeats per session time-out, so that one late and one lost heartbeat do not end the leadership.
 HEARTBEATS_PER_SESSION = 3
 # Default time without a completed cycle after which the failsafe job acts.
 FAILSAFE_AFTER = 600.0
@@ -429,12 +429,12 @@ class Settings(BaseSettings):
     _add_sections(locals())
 
     def section(self, kind: type[T]) -> T:
-        """Return the section of a feature."""
+        """Return the section of a feature, whose class is `kind`."""
         return next(value for value in vars(self).values() if isinstance(value, kind))
 
     @classmethod
     def from_sources(cls, sources: Sequence[PydanticBaseSettingsSource]) -> Settings:
-        """Merge the sources, of which later ones override, and validate. Raises ValidationError."""
+        """Merge and validate the sources. Later sources override earlier ones. Raises ValidationError."""
         # mypy knows the arguments of BaseSettings only with a plugin.
         return cls(_build_sources=(tuple(reversed(sources)), {}))  # type: ignore[call-arg]
 
@@ -447,7 +447,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return only the arguments: `Settings(...)` reads no file and no variable, `from_sources` its sources."""
+        """Return only the constructor's arguments, so that `Settings(...)` reads no file and no environment
+        variable."""
         return (init_settings,)
 
     @model_validator(mode="before")
@@ -522,7 +523,7 @@ class Settings(BaseSettings):
 
     @property
     def reviewed(self) -> bool:
-        """Whether a second operator has to approve a request."""
+        """Whether a second operator must approve a request."""
         return self.review == "required"
 
     @property

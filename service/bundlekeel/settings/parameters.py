@@ -1,7 +1,7 @@
-"""The `parameters` section: converts Bundlekeel's or Pulsar's names, each used once, to Bundlekeel's names and units.
+"""The `parameters` section: converts Bundlekeel's or Pulsar's names to Bundlekeel's names and units.
 
-Precedence when they become `model.parameters.Parameters`: explicit settings, then what the brokers run with
-(`adopt_broker_settings`), then our defaults.
+A parameter may be set only once, under either name. Its value comes from the settings; if these do not contain it, from
+the brokers' settings (`adopt_broker_settings`); otherwise it is Bundlekeel's default.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from bundlekeel.settings.model import Settings
 
 REPORTED_BUNDLES: Final = "loadBalancerMaxNumberOfBundlesInBundleLoadReport"
-# How brokers measure and report, by the key of it, with `ServiceConfiguration`'s default (the same in 4.0 and 4.2).
-# These are facts rather than preferences: a plan uses them whether or not other settings are adopted.
+# Brokers' settings for measuring and reporting loads, with the defaults of `ServiceConfiguration` (same in 4.0 and
+# 4.2). A plan uses the brokers' values even with `adopt_broker_settings: false`, because these are facts about the
+# cluster.
 STOCK: Final[Mapping[str, int]] = {
     "statsUpdateFrequencyInSecs": 60,
     "loadBalancerHostUsageCheckIntervalMinutes": 1,
@@ -55,7 +56,7 @@ _NAMES: Final[Mapping[str, tuple[str, bool, str]]] = {
     "excluded_brokers": (BROKER, True, "broker ids (host:port), with * and ? where wanted"),
 }
 
-# Bundlekeel's own keys have no capital letters.
+# Keys with capital letters are Pulsar's; Bundlekeel's own keys have none.
 _BROKERS_SPELLING = re.compile(r"[a-z]+[A-Z]\w*")
 
 OR_DURATION: Final = ", or a duration like 30m"
@@ -84,7 +85,7 @@ class GivenParameter:
 
 
 class MergedParameters(NamedTuple):
-    """Parameters of plans, and the origin of each, by name."""
+    """The parameters of plans, and the origin of each parameter by name."""
 
     values: Parameters
     origins: Mapping[str, str]
@@ -104,7 +105,7 @@ def find_specs(key: str) -> tuple[ParameterSpec, ...]:
 
 
 def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], list[ConfigError]]:
-    """Return parameters by Bundlekeel's name, and all problems. A parameter that occurs twice is a problem."""
+    """Return the parameters by Bundlekeel's name, and all problems, such as a parameter that is set twice."""
     parameters: dict[str, GivenParameter] = {}
     problems: list[ConfigError] = []
     for key, value in raw.items():
@@ -135,7 +136,7 @@ def check_compat(release: str, names: Iterable[str]) -> None:
     """
     if release != "none":
         try:
-            # By name, because features import the settings. Settings and requests with `compat` all come here.
+            # Import by name, because features import the settings. All uses of `compat` are checked here.
             import_module("bundlekeel.compat.in_plan")
         except ModuleNotFoundError as error:
             if not str(error.name).startswith("bundlekeel.compat"):
@@ -158,9 +159,9 @@ def to_parameters(
 ) -> MergedParameters:
     """Return the parameters of `plan()` with their origins: `default`, `broker` or the origin of the setting.
 
-    `brokers` holds what they run with, under Pulsar's keys; with `adopt_broker_settings: false` only facts of it
-    count. A value of theirs that we cannot use leaves our default, and its origin says so. `origins` are those of
-    `LoadedSettings`.
+    `brokers`: the brokers' settings by Pulsar's keys. With `adopt_broker_settings: false`, only those in `STOCK` are
+    used. If a value of the brokers is not usable, Bundlekeel's default applies, and the origin explains that.
+    `origins`: as in `LoadedSettings`.
     """
     values_by_name: dict[str, object] = {}
     sources = dict.fromkeys(defaults(), "default")
@@ -175,7 +176,7 @@ def to_parameters(
         sources[name] = (origins or {}).get(key, "settings")
     values = _with_defaults(settings.compat, values_by_name)
     if half_of_avg(settings.compat, values["strategy"], values["placement"]):
-        # The settings were checked, so one of the two values is the brokers'.
+        # The combination in the settings was checked, so at least one of the two values comes from the brokers.
         name, other = ("placement", "strategy") if sources["placement"] == "broker" else ("strategy", "placement")
         sources[name] = (
             f"default (the brokers' {name} {values_by_name.pop(name)} cannot be used with {other} {values[other]})"
@@ -217,7 +218,7 @@ def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, ob
 
 
 def _check_names(spec: ParameterSpec, key: str, names: object) -> None:
-    """Raises ConfigError for a name that cannot exist in a cluster, and so would silently have no effect."""
+    """Raises ConfigError for a name that no cluster can contain: it would have no effect."""
     if spec.name not in _NAMES or not isinstance(names, tuple):
         return
     kind, globs, allowed = _NAMES[spec.name]

@@ -1,4 +1,4 @@
-"""Problems of the settings: where the value is written, key, value, what is wrong and what is allowed."""
+"""Problems of the settings. Each message names the place, the key, the value, what is wrong, and what is allowed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _YAML_WORDS: Final = "; YAML reads off, no, on and yes without quotes as false a
 
 
 class ConfigErrors(ConfigError):
-    """All problems of the settings, those of the file in the order of its lines.
+    """All problems of the settings. Problems in the settings file are in the order of its lines.
 
     `field`, `value`, `allowed` and `origin` are those of the first problem.
     """
@@ -70,9 +70,9 @@ def from_pydantic(error: ValidationError, origins: Mapping[KeyPath, str], below:
 
 
 def origin_of(path: KeyPath, origins: Mapping[KeyPath, str]) -> str:
-    """Return where a key is written: its own origin, else that of a section around it or of a key below it.
+    """Return where a key is written. If no source sets it, use a section around the key, or a key below it.
 
-    A missing key has the file without a line, if all values are from one file.
+    For a key that is missing in the settings file, this is the file without a line number.
     """
     if path in origins:
         return origins[path]
@@ -102,7 +102,7 @@ def _translate(item: Any, origins: Mapping[KeyPath, str]) -> ConfigError:
         known = children(path[:-1])
         hint = _elsewhere(path) or remedy(path[-1], known)
         what = f"unknown key{hint}"
-        # The top level has too many keys to list them all after a suggestion.
+        # Do not list all keys of the top level after a suggestion: there are too many.
         allowed = "" if hint and len(path) == 1 else ", ".join(known)
     elif item["type"] == "literal_error":
         allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
@@ -128,7 +128,7 @@ def _translate(item: Any, origins: Mapping[KeyPath, str]) -> ConfigError:
 
 
 def _elsewhere(path: KeyPath) -> str:
-    """Return a hint at the section of a key that is valid in another place; "" if it is unknown everywhere."""
+    """Return a hint at the right section of a misplaced key; "": the key is not valid in any section."""
     key = path[-1]
     if key in children(()):
         return AT_THE_TOP

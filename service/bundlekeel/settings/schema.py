@@ -52,7 +52,7 @@ def by_key() -> dict[str, SettingRow]:
 
 
 def row_of(path: tuple[str, ...]) -> SettingRow | None:
-    """Return the row for the value at `path`, also in an item of a list or mapping (`windows.0.minutes`)."""
+    """Return the row of the key at `path`, which may be in an item of a list or mapping (`windows.0.minutes`)."""
     model, rest = _item_at(path)
     found = by_key() if model is None else {row.key: row for row in _rows(model, "")}
     return found.get(".".join(rest))
@@ -111,9 +111,9 @@ def plain(value: object, row: SettingRow | None = None) -> Any:
 def is_secret(path: tuple[str, ...]) -> bool:
     """Return whether a value must be hidden, also for unknown keys, which may be misspelled names of secrets."""
     while path and path[-1].isdecimal():
-        path = path[:-1]  # items of a secret list are secret
+        path = path[:-1]  # check the list: all items of a secret list are secret
     if path == ("notify", "webhooks"):
-        return True  # it contains addresses
+        return True  # the value contains secret addresses
     row = row_of(path) if path else None
     if row is not None:
         return row.secret

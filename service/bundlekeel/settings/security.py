@@ -114,5 +114,5 @@ class StoreSecuritySettings(Section):
 
     @property
     def has_identity(self) -> bool:
-        """Whether ZooKeeper knows who we are."""
+        """Whether the sidecar has an identity for ZooKeeper: a user name or a client certificate."""
         return self.sasl_username is not None or self.tls_cert_file is not None

@@ -1,7 +1,7 @@
 """Sources of the settings for pydantic-settings: file, secret files, environment and command line.
 
-pydantic-settings has such sources, but they keep no origin and ignore unknown variables. Messages and `config show`
-name the origin of each value: `file:PATH:LINE`, `secret:PATH`, `env:NAME` or `cli`.
+The sources of pydantic-settings do not record origins, and they ignore unknown variables. Here, messages and
+`config show` name the origin of each value: `file:PATH:LINE`, `secret:PATH`, `env:NAME` or `cli`.
 
 Environment: `BUNDLEKEEL__CYCLE__INTERVAL=5s` sets `cycle.interval`. Secrets: a folder with one file per key, such as
 `admin__token`. Both accept lists and mappings as JSON.
@@ -27,7 +27,7 @@ from bundlekeel.settings.yaml_text import MAX_VALUES, LinedKey, count_values, re
 
 ENV_PREFIX: Final = "BUNDLEKEEL__"
 ENV_SECRETS_DIR: Final = "BUNDLEKEEL_SECRETS_DIR"
-# `placement` is a name, or a section with that name and a parameter.
+# The setting `placement` may also be a section with `name` and `repair`: the keys that these two stand for.
 _PLACEMENT: Final[Mapping[KeyPath, KeyPath]] = {
     ("placement", "name"): ("placement",),
     ("placement", "repair"): ("parameters", "placement_repair"),
@@ -35,7 +35,7 @@ _PLACEMENT: Final[Mapping[KeyPath, KeyPath]] = {
 
 
 class Written(NamedTuple):
-    """A value as it is written, and where."""
+    """A value as it is written in a source, and its origin."""
 
     value: object
     origin: str
@@ -46,9 +46,10 @@ Layer = dict[KeyPath, Written]
 
 
 class SettingsSource(InitSettingsSource):
-    """A source whose values keep their origin, with parameters under Bundlekeel's names.
+    """A source whose values keep their origin. Parameters have Bundlekeel's names.
 
-    A source can thus override a lower one in either spelling. `problems`: wrong parameters, which `values` lacks.
+    So a source can override another one with either name of a parameter. `problems`: parameters that are not valid, and
+    therefore not in `values`.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -158,7 +159,7 @@ def _path_of(name: str) -> KeyPath:
 
 
 def _flatten(values: Mapping[str, Any], origin: str) -> Layer:
-    """Return the leaves by path, those of a file with their line. An empty section (`cycle:`) has no effect."""
+    """Return the values by path, with the line if the source is a file. An empty section (`cycle:`) has no effect."""
     return dict(_leaves({key: v for key, v in values.items() if not (is_section(key) and v in (None, {}))}, origin))
 
 
@@ -175,7 +176,7 @@ def _leaves(value: object, origin: str, line: str = "") -> Iterator[tuple[KeyPat
 
 
 def origins_in_lists(layer: Layer) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the origins of keys inside lists: a list is one value of its layer, whose origin has the list's line."""
+    """Yield the origins of keys inside lists. A list is one value of its source, with the line of the list."""
     for path, (value, origin) in layer.items():
         for number, item in enumerate(value if isinstance(value, list) else ()):
             file = without_line(origin)
@@ -185,7 +186,7 @@ def origins_in_lists(layer: Layer) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _nest(layer: Layer) -> dict[str, Any]:
-    """Return the tree of a layer. A plain value in the place of a section stays, and validation rejects it."""
+    """Return the values of a source as nested mappings. Validation rejects a plain value in place of a section."""
     tree: dict[str, Any] = {}
     for path, (value, _) in layer.items():
         node = tree
@@ -201,7 +202,7 @@ def _nest(layer: Layer) -> dict[str, Any]:
 
 
 def _rename_parameters(layer: Layer) -> tuple[Layer, list[ConfigError]]:
-    """Return the layer with parameters under Bundlekeel's names, and a problem for each wrong parameter."""
+    """Return the values of a source with Bundlekeel's names of parameters, and a problem for each invalid one."""
     layer = {_PLACEMENT.get(path, path): written for path, written in layer.items()}
     section = {path: written for path, written in layer.items() if path[0] == "parameters" and len(path) > 1}
     rest = {path: written for path, written in layer.items() if path not in section}

@@ -1,7 +1,7 @@
 """TLS contexts from PEM files that are read again when they change: certificates are renewed at run time.
 
 Each handshake uses the files as they are then. Existing connections are not affected. If new files are unusable (half
-written, key of another certificate), the last good ones stay in use, and that is logged once.
+written, key of another certificate), the last usable ones stay in effect, and that is logged once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClientTls:
         return ReloadingContext(ssl.PROTOCOL_TLS_CLIENT, self._fresh, files, field)
 
     def _fresh(self) -> ssl.SSLContext:
-        # With a configured file the system's certificates are not trusted in addition.
+        # If a file is configured, the system's certificates are not trusted.
         context = ssl.create_default_context(cafile=self.trust_certs)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.cert is not None:
@@ -77,7 +77,7 @@ class ServerTls:
 
 
 class ReloadingContext(ssl.SSLContext):
-    """Passes each new connection to a context of the current files. Used from one thread at a time."""
+    """A context that uses the current files for each new connection. Use it from one thread at a time."""
 
     def __new__(cls, protocol: int, _make: Callable[[], ssl.SSLContext], _files: list[Path], _field: str) -> Any:
         """Create an `ssl.SSLContext`, as asyncio, uvicorn and httpx require one."""
@@ -90,7 +90,7 @@ class ReloadingContext(ssl.SSLContext):
         try:
             self._current = make()
         except OSError as error:
-            # Remove OpenSSL's code and the line of its wrapper.
+            # Remove OpenSSL's error code, and the line number in Python's source.
             why = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", error.strerror or str(error))
             raise ConfigError(f"{field}: TLS files {self._names()} cannot be used: {why}", field=field) from error
 
@@ -121,7 +121,7 @@ class ReloadingContext(ssl.SSLContext):
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return a value that changes with the file, also if kubelet swaps its link; None: there is no file."""
+    """Return a value that changes with the file, also if kubelet replaces its symlink; None: there is no file."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The bearer token: a literal or a file that is read again when it changes (kubelet rotates by renaming a symlink)."""
+"""A bearer token: a literal, or a file that is read again when it changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MAX_TOKEN_BYTES = 65_536
 
 
 class TokenSource:
-    """Returns the current token. It never appears in `repr`, in an error or in a log.
+    """Returns the current token, which never appears in `repr`, errors or logs.
 
-    A literal never changes. A file is read again if its inode, mtime or size has changed, or after `forget()`. Tokens
-    are small local files: they are read on the event loop.
+    A file is read again if its inode, mtime or size has changed, as when kubelet replaces it, or after `forget()`. It
+    is read on the event loop, because token files are small and local.
     """
 
     def __init__(self, token: str | None = None, *, file: Path | None = None) -> None:
@@ -26,7 +26,10 @@ class TokenSource:
 
     @classmethod
     def parse(cls, text: str) -> TokenSource:
-        """Read `token:...` or `file:...` as Pulsar clients write it (`file:///path` too); bare text is the token."""
+        """Read `token:...` or `file:...` (also `file:///path`), as in Pulsar clients.
+
+        Any other text is the token itself.
+        """
         if text.startswith("file:"):
             rest = text.removeprefix("file:")
             return cls(file=Path(rest.removeprefix("//") if rest.startswith("///") else rest))
@@ -47,7 +50,7 @@ class TokenSource:
         except OSError as error:
             raise AdminUnauthorized(f"token file {self._file}: {error.strerror}") from error
         except UnicodeDecodeError:
-            # Without its cause: a decoding error contains the bytes.
+            # Without the original error, which contains the bytes of the token.
             raise AdminUnauthorized(f"token file {self._file}: not UTF-8 text") from None
         return self._token
 
@@ -60,7 +63,7 @@ class TokenSource:
 
 
 def _clean(text: str, where: str) -> str:
-    """Return the token without surrounding whitespace. It becomes part of a header, so others are rejected."""
+    """Return the token without surrounding whitespace. Raises AdminUnauthorized if it cannot be sent in a header."""
     token = text.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise AdminUnauthorized(f"{where} holds no usable token")

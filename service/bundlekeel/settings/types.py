@@ -25,8 +25,10 @@ _OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
 
 @dataclass(frozen=True, slots=True)
 class AllowedWords:
-    """The allowed values of a field, as text for the reference page and messages. `null`: whether null is allowed if
-    the type accepts it. `strict_number`: the field rejects a string, so a variable is parsed as a number first."""
+    """The allowed values of a field, as text for the reference page and messages.
+
+    `null`: False if null is not allowed although the type accepts it. `strict_number`: the field rejects strings, so
+    the text of an environment variable is converted to a number first."""
 
     allowed: str
     null: bool = True
@@ -40,9 +42,10 @@ class Section(BaseModel):
 
 
 class InvalidSetting(ValueError):
-    """An error of a validator. `field` is relative to the validator's section. `allowed`: "" for what
-    the field takes, None where its value is not the fault. `hidden`: the value may hold credentials and is not
-    repeated."""
+    """An error that a validator raises.
+
+    `field`: relative to the section of the validator. `allowed`: the allowed values; "": those of the field; None: omit
+    them, because the value itself is not wrong. `hidden`: do not show the value, because it may contain credentials."""
 
     def __init__(self, message: str, *, field: str = "", allowed: str | None = "", hidden: bool = False) -> None:
         super().__init__(message)
@@ -52,7 +55,7 @@ class InvalidSetting(ValueError):
 
 
 def together(section: BaseModel, one: str, other: str) -> None:
-    """Raises InvalidSetting if only one of two keys is set that need each other. Its field is the missing key."""
+    """Raises InvalidSetting, for the missing key, if only one of two keys is set that need each other."""
     missing = [name for name in (one, other) if getattr(section, name) is None]
     if len(missing) == 1:
         what = f"{one} and {other} go together; {missing[0]} is missing"

@@ -1,4 +1,4 @@
-"""Strict YAML: no key twice, keys are strings, errors name line and column, and each key has its line number."""
+"""Strict YAML: keys are unique strings and have line numbers; errors name line and column."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import yaml
 
 from bundlekeel.settings.problems import ConfigErrors, problem
 
-# An alias costs nothing until its values are read: ten lines can stand for more values than fit in memory.
+# Limit with all aliases written out: with aliases, ten lines can stand for more values than fit in memory.
 MAX_VALUES: Final = 100_000
 _KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
-# Hints at usual mistakes, by a part of the parser's message.
+# Hints at usual mistakes, by a part of the parser's message that shows the mistake.
 _HINTS: Final = {
     "alias": ' (put * in quotes: "*")',
     r"'\t'": " (write blanks in place of the tab)",
@@ -22,7 +22,7 @@ _HINTS: Final = {
 
 
 class LinedKey(str):
-    """A key of a mapping with the line number of the text that contains it."""
+    """A key of a mapping, with its line number in the file."""
 
     __slots__ = ("line",)
     line: int
@@ -72,7 +72,7 @@ def read_mapping(text: str, *, origin: str) -> dict[str, Any]:
 
 
 def count_values(value: object, counts: dict[int, int] | None = None) -> int:
-    """Return how many values there are if each alias is written out. `counts`: by id of a mapping or list."""
+    """Return the number of values if each alias is written out. `counts`: cache by `id` of a mapping or list."""
     counts = {} if counts is None else counts
     if not isinstance(value, dict | list):
         return 1

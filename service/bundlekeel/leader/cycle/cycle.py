@@ -1,6 +1,7 @@
-"""One cycle: observe, plan, gate, execute, record. Each cycle ends with a report; only `WrongCluster` ends the process.
+"""One cycle of a sidecar: observe, plan, check the gate, execute, record.
 
 The leader's cycle executes its plan. A follower's cycle updates averages and computes the same plan for operators.
+Errors become part of the cycle's report. Only `WrongCluster` (the brokers belong to another cluster) ends the process.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _log = structlog.get_logger(__name__)
 CYCLE_BUDGETS: Final = BUDGETS | {Code.BUDGET_OF_DRAIN}
 # Above this number of bundles, planning runs in a worker thread, so that heartbeats and the API are not delayed.
 THREAD_ABOVE_BUNDLES: Final = 2_000
-# Seconds between two updates of the displayed state while moves run: a move that hangs takes a minute or more.
+# Seconds between two updates of the displayed state while moves run, because a move that hangs takes minutes.
 LOOK_SECONDS: Final = 1.0
 
 CycleListener = Callable[[int | None, PlanInput | None, PlanResult | None, Mapping[str, Any]], None]
@@ -66,34 +67,37 @@ CycleListener = Callable[[int | None, PlanInput | None, PlanResult | None, Mappi
 
 
 class BrokerRequests(Protocol):
-    """What operators requested for brokers (implemented by requests/drain_tracker.py)."""
+    """Drains and warm-ups of brokers, as a cycle uses them (implemented by requests/drain_tracker.py)."""
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
-        """The bundles of each draining broker, from the last read of the broker's own list."""
+        """Bundles of each draining broker, as the broker itself last listed them."""
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
-        """Return the snapshot with all bundles of draining brokers, including unreported ones. Never raises."""
+        """Return the snapshot with all bundles of draining brokers, also those without a load report. Never raises."""
 
     def guard(self, state: GuardState, now_ms: int) -> GuardState:
         """Return the guard's state with cordons, drains, warms, exclusions, pins and scoped pauses."""
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Any], *, acting: bool) -> None:
-        """Record a plan: which warming brokers are warm, and which bundles stay on draining ones. Never raises."""
+        """Record what a plan means for drains and warm-ups. Never raises.
+
+        `ready`: whether each warming broker is warm. `refusals`: bundles that do not move, with reasons, which also
+        explain why a drain is incomplete. `acting`: whether moves are allowed. Only then finished warm-ups end."""
 
     async def warm_up(self, brokers: Collection[str]) -> None:
         """Request a warm-up of these brokers, unless operators have other requests for them. Never raises."""
 
     def record(self) -> dict[str, Any]:
-        """Return the progress of drains, which is stored with the leader's state."""
+        """Return the progress of drains as JSON. It is stored with the leader's state."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Cycle:
     """Runs one cycle at a time and holds the state between cycles.
 
-    `parameters`: leader/state/effective_parameters.py. `shadow`: returns the results of shadow strategies since its
-    last call.
+    `parameters`: returns the parameters of a plan from the brokers' settings and the namespaces of a partial takeover.
+    `shadow`: returns the new results of strategies that run only for comparison.
     """
 
     status: CycleStatus
@@ -125,7 +129,7 @@ class Cycle:
 
     @property
     def cycle_state(self) -> CycleState:
-        """The state after the last step."""
+        """The current state. It changes after each step of a cycle and after each move."""
         return self.status.state
 
     @property
@@ -155,9 +159,10 @@ class Cycle:
 
     @property
     def leads(self) -> bool:
-        """Whether this sidecar leads now, in the term of its present state.
+        """Whether this sidecar leads now and `cycle_state` belongs to its current term.
 
-        A term that was won during a cycle does not count: its state must first be taken over, not overwritten."""
+        False if the term began during this cycle. The next cycle first takes over the previous leader's stored state,
+        which must not be overwritten before."""
         return self.epoch is not None and self._epoch_now() == self.epoch
 
     def demand_snapshot(self) -> Snapshot:
@@ -170,7 +175,7 @@ class Cycle:
     def cut_off(self) -> bool:
         """Whether the last cycle moved bundles and only the budgets of one cycle prevented more moves.
 
-        False if a share of traffic or the adaptive rate prevented them: these moves must wait.
+        False if a limit on the moved traffic or the adaptive rate prevented moves: the next cycle must not hurry then.
         """
         report = self.report
         if report is None or report.plan is None or not report.outcomes:
@@ -185,13 +190,13 @@ class Cycle:
         self.observer.adopt(cycle_state.recent_splits)
 
     def _change(self, cycle_state: CycleState) -> None:
-        """Assign the state. Never await between reading and assigning: outcomes are recorded while other steps wait."""
+        """Set the state. Never await between reading the old state and this call: a move may end meanwhile."""
         self.status.state = cycle_state
 
     # --- one cycle ---
 
     async def turn(self) -> CycleReport:
-        """Run one cycle and return its report, which also contains errors."""
+        """Run one cycle and return its report. Errors become part of the report; only WrongCluster is raised."""
         async with self.busy:
             began, decided = self._begin(), None
             try:
@@ -209,7 +214,8 @@ class Cycle:
     def _begin(self) -> float:
         """Start the next cycle and return its start on the boot clock.
 
-        A follower continues from the state that the leader stored last; a leader takes it over once per term."""
+        In each cycle, a follower starts from the state that the leader stored last. A leader uses that state only in
+        the first cycle of its term."""
         epoch = self._epoch_now()
         if epoch is None:
             self.adopt(self.shared_state.cycle_state(), None)
@@ -240,7 +246,7 @@ class Cycle:
     async def _note_external_moves(self, snapshot: Snapshot, picture: RawClusterView) -> None:
         """Start the cool-down of externally moved bundles, and detect a second balancer.
 
-        Only if this sidecar would act: otherwise brokers or operators are expected to move bundles."""
+        Nothing is detected while the gate forbids drains: then brokers or operators move bundles as usual."""
         now, params = snapshot.wall_ms, self.params
         ledger = settle(self.cycle_state.ledger, snapshot, params, now)
         changes = await self.external_moves.look(
@@ -317,7 +323,10 @@ class Cycle:
     async def _check_gate(
         self, plan_input: PlanInput, result: PlanResult, *, seconds: float
     ) -> tuple[CycleReport, tuple[Move, ...], tuple[Split, ...]]:
-        """Return the moves and splits that the gate allows: outside maintenance windows only operators' requests."""
+        """Return the cycle's report, and the moves and splits that the gate allows.
+
+        If it forbids planned moves but allows drains and warm-ups, as outside of maintenance windows, only moves of
+        drains and warm-ups are returned."""
         plan, snapshot = result.plan, plan_input.snapshot
         closed = self._obstacle(Action.PLAN)
         relocates = self._obstacle(Action.RELOCATION) is None
@@ -360,11 +369,11 @@ class Cycle:
             started, now, epoch = self.clock.boot(), self.clock.wall_ms(), self._own_epoch()
             self._change(transitions.begun(self.cycle_state, moves, report.plan, snapshot, now))
             self.observer.in_transit = self.cycle_state.ledger.bundles()
-            # The rule of each move in progress: outcomes do not contain it.
+            # Why each move in progress was planned (its rule), because outcomes do not contain that.
             rules = {move.bundle: move.rule for move in moves}
             looking = asyncio.create_task(self._look())
             try:
-                # Store the ledger before the first call, for a new leader.
+                # Store the ledger before the first call, so that a new leader knows these moves.
                 await self.shared_state.save(self.cycle_state, report.record(epoch), epoch=epoch)
                 report.acted = True
                 report.outcomes = await self.executor.carry_out(
@@ -384,7 +393,7 @@ class Cycle:
         return report
 
     async def _look(self) -> None:
-        """Keep updating the displayed reports and policies during execution. The executed plan does not change."""
+        """Update the snapshot and policies that operators see while moves run. The executed plan does not change."""
         while True:
             await self.clock.sleep(LOOK_SECONDS)
             with suppress(StoreError, SnapshotError):
@@ -436,7 +445,7 @@ class Cycle:
     def _failed(self, error: Exception) -> CycleReport:
         """Return the report of a cycle that this error ended."""
         if isinstance(error, StoreMigrated):
-            # Reads are rejected too, so the last snapshot stays outdated.
+            # The brokers use another store now, so the last snapshot is outdated and must not be shown.
             self.status.snapshot = None
             return replace(self._blank(Code(error.code), f"no decision: {error}"), obstacle=self._obstacle(Action.PLAN))
         if isinstance(error, StoreError):
@@ -445,17 +454,17 @@ class Cycle:
             return self._blank(Code.NO_LOAD_DATA, f"no decision: {error}")
         if isinstance(error, BundlekeelError):
             return self._blank(Code.UNKNOWN, f"the cycle ended early: {error}")
-        _log.exception("cycle failed", cycle=self.cycle_state.cycle, exc_info=error)
+        _log.exception("cycle failed; the next cycle starts as usual", cycle=self.cycle_state.cycle, exc_info=error)
         self.telemetry.count("unexpected_errors_total", where="cycle")
         return self._blank(Code.INTERNAL_ERROR, "the cycle failed unexpectedly; see the log")
 
     # --- between two cycles: what operators requested ---
 
     async def execute(self, decide: Callable[[], Awaitable[tuple[tuple[Move, ...], Plan | None]]]) -> list[MoveOutcome]:
-        """Execute moves that an operator requested, with the cycle's ledger.
+        """Execute moves that an operator requested, and record them in the cycle's ledger.
 
-        `decide` returns the moves and the plan that predicts their effect, if any. It is called between cycles, because
-        a running cycle may execute the same moves."""
+        `decide` returns the moves, and the plan that predicts their effect (None: no prediction). It is called when no
+        cycle is running, because a running cycle may execute the same moves."""
         async with self._between_cycles():
             snapshot = self.demand_snapshot()
             moves, plan = await decide()
@@ -464,7 +473,7 @@ class Cycle:
             return (await self._execute(report, moves, (), snapshot)).outcomes
 
     async def execute_split(self, decide: Callable[[], Awaitable[Split]]) -> list[SplitOutcome]:
-        """Execute a split that an operator requested. `decide`: as in `execute`."""
+        """Execute a split that an operator requested. `decide` returns the split when no cycle is running."""
         async with self._between_cycles():
             split = await decide()
             report = self._blank(Code.ADMIN, f"a split of {split.bundle} a person asked for")
@@ -473,7 +482,7 @@ class Cycle:
 
     @asynccontextmanager
     async def _between_cycles(self) -> AsyncIterator[None]:
-        """Hold the cycle's lock during a request, so that the next cycle's moves are not part of it."""
+        """Wait for a running cycle, and start no other cycle until the operator's request is done."""
         async with self.busy:
             try:
                 yield
@@ -483,7 +492,7 @@ class Cycle:
     # --- outcomes ---
 
     def book(self, outcome: MoveOutcome, rule: str = "unknown") -> None:
-        """Record the outcome of a move in state, journal and metrics. `rule`: rule of the planned move."""
+        """Record the outcome of a move in state, journal and metrics. `rule`: why the move was planned."""
         self.progress_boot = self.clock.boot()
         self._change(transitions.moved(self.cycle_state, outcome, self.params, self.clock.wall_ms()))
         self.telemetry.count("moves_total", outcome=outcome.outcome)
@@ -503,7 +512,7 @@ class Cycle:
         self.journal.append(outcome.record())
 
     def arrived(self, bundles: Mapping[str, str]) -> None:
-        """Record bundles (bundle -> broker) of an earlier leader's open moves that have reached their target."""
+        """Record that moves of an earlier leader, whose outcome was open, have landed (`bundles`: bundle -> broker)."""
         self._change(transitions.arrived(self.cycle_state, bundles, self.clock.wall_ms()))
 
     # --- the term ---
@@ -523,8 +532,8 @@ class Cycle:
         return CycleReport(cycle=self.cycle_state.cycle, wall_ms=self.clock.wall_ms(), code=code, sentence=sentence)
 
     async def _store(self, record: Mapping[str, Any], epoch: int) -> None:
-        """Store the present state. After an error, the next cycle stores it."""
+        """Store the present state. If that fails, the next cycle stores it."""
         try:
             await self.shared_state.save(self.cycle_state, record, epoch=epoch)
         except StoreError as error:
-            _log.warning("leader state could not be stored", error=str(error))
+            _log.warning("leader state could not be stored; the next cycle retries", error=str(error))

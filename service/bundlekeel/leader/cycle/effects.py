@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Effects:
-    """Judges the effects of moves in one sidecar. The cycle's state contains the records, for the next leader."""
+    """Judges moves by their measured effects. The records are in the cycle's state, so a new leader continues them."""
 
     def __init__(
         self,
@@ -37,7 +37,9 @@ class Effects:
     def judge(
         self, records: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool
     ) -> EffectRecords:
-        """Return the records after a plan. A follower returns the leader's records unchanged."""
+        """Judge the moves whose effect is visible now, and return the updated records.
+
+        A follower returns the leader's records unchanged."""
         if not leading:
             return records
         moves = {item.move.bundle: item.move for item in records.open}
@@ -50,7 +52,7 @@ class Effects:
         return judged
 
     def take_back(self, snapshot: Snapshot) -> tuple[Move, ...]:
-        """Return the reverting moves, each once, if the bundle is still on the same broker. Execute them first."""
+        """Return the moves that revert harmful ones, each only once. Bundles on other brokers are omitted."""
         back, self._back = {move.bundle: move for move in self._back}, ()
         table, ids = snapshot.bundles, snapshot.brokers.ids
         owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}
@@ -61,7 +63,7 @@ class Effects:
         self._telemetry.gauge("effect_error_ratio", effect.predicted - effect.realised)
         record = effect.record()
         self._record(record)
-        _log.info("effect", sentence=record["sentence"])
+        _log.info("effect of moves judged", sentence=record["sentence"])
 
 
 def joined(records: Iterable[dict[str, Any]], judged: Sequence[Effect]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ MOST_CONFIRMED: Final = 50
 
 
 class ExternalMoveWatch:
-    """Detects external moves for one sidecar. The cycle's state contains the results."""
+    """Detects external moves. The cycle's state contains the results."""
 
     def __init__(
         self,
@@ -58,9 +58,10 @@ class ExternalMoveWatch:
     ) -> tuple[ExternalMove, ...]:
         """Return the external moves since the last call.
 
-        `moves`: records of Bundlekeel's own moves. `trusted`: whether nothing else has a reason to move bundles now.
-        Until that has lasted for `lag_seconds`, reports may be older, so nothing is returned. `within`: namespaces of a
-        partial takeover; (): all."""
+        `moves`: records of Bundlekeel's own moves. `unsettled`: bundles with a move of Bundlekeel that is not over.
+        `trusted`: whether brokers and operators have no reason to move bundles now. Nothing is returned until that has
+        been true for `lag_seconds`, because load reports may be older. `within`: namespaces of a partial takeover; ():
+        all."""
         if not self._heed or not trusted:
             self._seen, self._trusted_since = SeenOwners(), None
             return ()
@@ -76,7 +77,7 @@ class ExternalMoveWatch:
             self._telemetry.count("external_moves_total", undone=str(change.undone).lower())
             record = change.record()
             self._record(record)
-            _log.warning("external move", sentence=record["sentence"])
+            _log.warning("external move detected", sentence=record["sentence"])
         return confirmed
 
     async def _confirmed(self, change: ExternalMove) -> bool:

@@ -33,13 +33,13 @@ def turned_off(takeover: TakeoverRecord | None) -> bool:
 
 
 class SplitWatch:
-    """Detects brokers that split, for one sidecar. Called in each cycle."""
+    """Detects brokers that split bundles despite a takeover. `look` is called in each cycle."""
 
     def __init__(self, config: BrokerConfig, record: Callable[[Mapping[str, Any]], None], telemetry: Telemetry) -> None:
         self._config = config
         self._record = record
         self._telemetry = telemetry
-        # By broker: start (Unix ms) of the time in which it splits although it must not. Below: the reported brokers.
+        # By broker: time (Unix ms) since which it splits despite the takeover. `_reported`: those with a finding.
         self._since: dict[str, int] = {}
         self._reported: dict[str, int] = {}
 
@@ -54,7 +54,7 @@ class SplitWatch:
             self._telemetry.retain(name, "broker", set(picture.endpoints))
         wrong = turned_off(takeover)
         self._telemetry.gauge("splits_taken_over", float(wrong))
-        # If a broker did not respond, assume its previous settings.
+        # If a broker did not respond, its previous settings count.
         now = {broker for broker, on in splitting.items() if wrong and (on or (on is None and broker in self._since))}
         self._since = {broker: self._since.get(broker, picture.wall_ms) for broker in now}
         lasting = {at: since for at, since in self._since.items() if picture.wall_ms - since >= LASTING_MS}
@@ -86,4 +86,4 @@ class SplitWatch:
             "remedy": REMEDY if event == "appeared" else "",
         }
         self._record(record)
-        _log.warning("own splits", change=event, brokers=names, sentence=record["sentence"])
+        _log.warning("own splits of brokers changed", change=event, brokers=names, sentence=record["sentence"])

@@ -103,7 +103,7 @@ def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
 
 
 def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan, costs: BrokerCosts) -> None:
-    """Publish the pairs of `avg` and its thresholds. Other strategies do not pair brokers."""
+    """Publish thresholds and pair differences of strategy `avg`. Other strategies do not pair brokers."""
     differences = _differences(plan) if plan.strategy == "avg" else {}
     telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))
     if differences:

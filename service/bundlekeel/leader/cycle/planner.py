@@ -1,4 +1,4 @@
-"""Dry runs: call the cycle's `plan()` on the newest snapshot with overrides. They change and store nothing."""
+"""Dry runs: plan on the newest snapshot, with overridden settings if requested. They change nothing in the cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from bundlekeel.settings.parameters import canonical, check_compat
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")
 _KEPT = 100
-# Highest number of moves and refusals in all stored plans: 0.5 KB each.
+# Largest number of moves and refusals (0.5 KB each) in all stored plans together.
 _KEPT_ROWS = 50_000
 _NOT_REPAIRED = "placement.repair is off, so only `bundlekeel plan execute` makes the moves marked `repair`"
 
@@ -72,7 +72,7 @@ class Planner:
         return await self._in_turn(_altered, plan_input, request) if request.what_if else (plan_input, ())
 
     async def _in_turn(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Run a part of a what-if in the thread of what-ifs: with many brokers it takes seconds."""
+        """Run `work` in the single thread of what-ifs, because with many brokers it takes seconds."""
         return await asyncio.get_running_loop().run_in_executor(self._what_ifs, work, *args)
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
@@ -96,7 +96,7 @@ class Planner:
         return self.keep(replace(answer, by_leader=by_leader), request)
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
-        """Store a plan of this or another sidecar with its request, which is planned again for execution."""
+        """Store a plan of this or another sidecar, with its request, which is planned again before an execution."""
         stored = replace(answer, request=replace(request, forwarded=False).to_json())
         self._kept[stored.hash] = (stored, request)
         self._kept.move_to_end(stored.hash)
@@ -133,7 +133,7 @@ class Planner:
 
 
 def _explain_refusals(plan: Plan, homeless: Sequence[Refusal], explain: Callable[[Refusal], Refusal]) -> Plan:
-    """Return the plan with explained refusals, those of homeless bundles first."""
+    """Return the plan with explained refusals. `homeless`: refusals of bundles without a broker, which come first."""
     return replace(
         plan,
         refusals=(*homeless, *map(explain, plan.refusals)),
@@ -195,7 +195,8 @@ def _assumption(
 ) -> str:
     """Return the assumptions of a what-if as a sentence.
 
-    Loads of the plan already include the bundles of removed brokers, so the load of `before` is added."""
+    The sentence also contains the highest load now (from `before`), because the first loads of the plan already assume
+    that brokers were removed or added."""
     parts = []
     if request.remove_brokers:
         names = ", ".join(sorted(set(request.remove_brokers)))

@@ -18,7 +18,7 @@ from bundlekeel.ports import Telemetry
 
 # Verdicts of a cycle that could not decide.
 UNDECIDED = frozenset({Code.NO_BROKERS, Code.NO_LOAD_DATA, Code.INCOMPLETE_PICTURE})
-# Obstacles without an operator's request that do not end after some time.
+# Obstacles that no operator requested and that do not end by waiting.
 UNABLE = frozenset({Code.NOT_LEADER, Code.CHANNEL_NOT_FOLLOWED})
 # If all moves of a cycle end with these codes, another attempt would fail too.
 FAILED = frozenset(
@@ -28,8 +28,8 @@ FAILED = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class CycleReport:
-    """Observations, decisions and results of a cycle. `measured_seconds`: longest time between two readings of a
-    broker's counters behind the plan; None: the plan used load reports."""
+    """Observations, decisions and results of a cycle. `measured_seconds`: longest time between two readings of
+    counters among the brokers of the plan; None: the plan used load reports."""
 
     cycle: int
     wall_ms: int

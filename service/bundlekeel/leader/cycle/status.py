@@ -1,6 +1,7 @@
-"""The newest results of the cycles, in an object that exists before the cycle.
+"""The newest results of the cycles.
 
-The gate, the adaptive rate, quotas and calibration read them, and the cycle itself needs these parts.
+They are in a separate object, because the gate, the adaptive rate, quotas and calibration read them and are created
+before the cycle, which needs these parts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bundlekeel.ports import RawClusterView
 
 @dataclass(slots=True, eq=False)
 class CycleStatus:
-    """Only the cycle writes these values.
+    """State, snapshot, report and parameters of the last cycle. Only the cycle writes them.
 
     `no_seat`: returns why this sidecar does not watch the cluster, "" if it does (leader/state/leadership.py).
     """

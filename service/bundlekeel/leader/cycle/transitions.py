@@ -36,7 +36,7 @@ def external_moves_noted(
 
 
 def settled_ledger(state: CycleState, plan_input: PlanInput, result: PlanResult) -> Ledger:
-    """Return the ledger after a plan. Entries added during planning stay; the next cycle settles them."""
+    """Return the ledger after a plan. Moves that were added while the plan was computed stay for the next cycle."""
     return result.ledger if state.ledger is plan_input.ledger else state.ledger
 
 
@@ -66,13 +66,15 @@ def planned(
 
 
 def begun(state: CycleState, moves: Sequence[Move], plan: Plan | None, snapshot: Snapshot, now_ms: int) -> CycleState:
-    """Return the state before these moves are executed. Without a plan (an operator's move) no effect is predicted."""
+    """Return the state with these moves in the ledger, before they are executed.
+
+    Without a plan (an operator's move) no effect is predicted."""
     expected = effects.begun(state.effects, moves, plan, now_ms) if plan is not None else state.effects
     return replace(state, ledger=ledger.open_entries(state.ledger, moves, snapshot, now_ms), effects=expected)
 
 
 def not_begun(state: CycleState, bundles: Collection[str]) -> CycleState:
-    """Moves of these bundles were booked and never begun."""
+    """Return the state without the ledger entries of these bundles, because their moves did not start."""
     left = state.ledger
     for bundle in bundles:
         left = ledger.dropped(left, bundle)
@@ -80,7 +82,7 @@ def not_begun(state: CycleState, bundles: Collection[str]) -> CycleState:
 
 
 def moved(state: CycleState, outcome: MoveOutcome, params: Parameters, now_ms: int) -> CycleState:
-    """A move ended: its ledger entry, its cool-down, and whether its effect can be judged."""
+    """Return the state after a move: changes its ledger entry, its cool-down, and whether its effect can be judged."""
     entries, recent, expected = state.ledger, dict(state.recent), state.effects
     stayed = outcome.landed_on == outcome.source
     if outcome.outcome in ("refused", "released") or stayed:
@@ -88,7 +90,7 @@ def moved(state: CycleState, outcome: MoveOutcome, params: Parameters, now_ms: i
     elif outcome.landed_on:
         entries = ledger.landed(entries, outcome.bundle, outcome.landed_on, outcome.landed_wall_ms or now_ms)
     if outcome.outcome != "refused":
-        # A bundle that is where it was has not moved: it may be planned again, but not in every cycle.
+        # A bundle that stayed on its broker gets only a short cool-down, so that not every cycle plans it again.
         early = int(1000 * params.cool_down_seconds) - STAYED_COOL_DOWN_MS if stayed else 0
         recent[outcome.bundle] = RecentMove(at_ms=now_ms - max(0, early), source=outcome.source)
     if outcome.outcome != "done":
@@ -97,7 +99,7 @@ def moved(state: CycleState, outcome: MoveOutcome, params: Parameters, now_ms: i
 
 
 def arrived(state: CycleState, bundles: Mapping[str, str], now_ms: int) -> CycleState:
-    """Bundles of an earlier leader's open moves that were seen at their target (bundle -> broker)."""
+    """Return the state after moves of an earlier leader have reached their target (`bundles`: bundle -> broker)."""
     entries = state.ledger
     for bundle, broker in bundles.items():
         entries = ledger.landed(entries, bundle, broker, now_ms)
@@ -112,7 +114,9 @@ def split(
     recent_splits: Mapping[str, RecentSplit],
     now_ms: int,
 ) -> CycleState:
-    """A split ended: `recent_splits` as the observer has them now. One that failed is not tried again for a while."""
+    """Return the state after a split. A failed split is not retried for a while.
+
+    `recent_splits`: finished splits that the observer knows, including this one."""
     if outcome.outcome == "done" and outcome.split is not None:
         state = replace(state, ledger=ledger.parted(state.ledger, outcome.bundle), recent_splits=dict(recent_splits))
     if (rest := outcome.rest_seconds(params.cool_down_seconds)) > 0:

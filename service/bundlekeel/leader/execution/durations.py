@@ -14,7 +14,7 @@ PATIENCE: Final = 3.0
 
 
 class Durations:
-    """The newest durations by mode (`modular`, `extensible`), in seconds from first call to landing."""
+    """Recent durations of moves, in seconds from the first call to the landing, by load manager."""
 
     def __init__(self) -> None:
         self._durations: dict[str, deque[float]] = {}
@@ -30,6 +30,8 @@ class Durations:
         return durations[math.ceil(0.95 * len(durations)) - 1] if len(durations) >= ENOUGH else None
 
     def confirm_seconds(self, mode: str, usual: float, most: float) -> float:
-        """Return the seconds to wait for a landing: at least `usual`, at most `most` (the limit of an intent)."""
+        """Return how many seconds to wait until a bundle has landed: at least `usual`, at most `most`.
+
+        Within these limits it is `PATIENCE` times the 95th percentile."""
         p95 = self.p95(mode)
         return usual if p95 is None else max(usual, min(most, PATIENCE * p95))

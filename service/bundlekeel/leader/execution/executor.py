@@ -1,7 +1,8 @@
 """Execute the moves and splits of a leader: several moves in parallel within limits, one split at a time.
 
-Each call is preceded by an intent, and followed by a record of its outcome. `Executor` outlives terms; each term has
-its own `TermExecutor`, which starts nothing after the end of the term. The steps of one move are in `move`.
+Before each call, an intent is written to the metadata store; afterwards its outcome is recorded. `Executor` lives as
+long as the sidecar. Each term has its own `TermExecutor`, which starts nothing after the end of the term. The steps of
+one move are in `move`.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ class ExecutorHooks:
     """Callbacks of an executor.
 
     `policy` may refuse a move before anything is read. `on_outcome` is called exactly once with every outcome.
-    `changes` returns changes (the record of the move) for the transaction that removes the intent. It is called again
-    if that write is repeated. It is not called for moves that are refused before an intent is written.
+    `changes` returns the changes that store the record of a move. They are part of the transaction that removes the
+    intent. It is called again for each repetition of that write, and not for moves that are refused before an intent is
+    written.
     """
 
     policy: Policy = _allow
@@ -180,7 +182,7 @@ class TermExecutor:
             del self._unrecorded[path]
 
     async def _begin(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
-        """Check and prepare a move and write its intent. Returns a refusal if that fails; then nothing is called."""
+        """Check and prepare a move, and write its intent. Returns None, or a refusal: then no request is sent."""
         refusal = await self._check(move_state, method)
         if refusal is None and self._ended:
             refusal = self._not_begun(move_state)
@@ -190,9 +192,9 @@ class TermExecutor:
         return move_state.refuse(self._ended, "not begun")
 
     async def _check(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
-        """Check and prepare the move, again if the check is too old.
+        """Check and prepare the move. Repeat the check if preparing took long.
 
-        A broker may be slow or this process suspended, and an operator may have paused everything in that time."""
+        A broker may be slow, or this process suspended, and meanwhile an operator may have paused everything."""
         clock, checked = self._ports.clock, self._ports.clock.boot()
         refusal = await move_state.check(self._hooks.policy) or await method.prepare(move_state)
         for _ in range(_CHECKS):
@@ -203,7 +205,7 @@ class TermExecutor:
         return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to be read again")
 
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
-        """Write the intent. Returns a refusal if that fails; then nothing is called."""
+        """Write the intent. Returns None, or a refusal if that fails: then no request is sent."""
         intent = move_state.intent()
         change = DocumentChange(path=intent.path, data=intent.encode(), create=True)
         try:
@@ -226,7 +228,8 @@ class TermExecutor:
         if isinstance(ended, MoveOutcome):
             outcome = ended.unless_stale(await stale_code(self._ports, move_state.migration))
         else:
-            _log.error("move ended unexpectedly", bundle=move_state.request.bundle, exc_info=ended)
+            text = "move ended with an unexpected error; its outcome is recorded as unknown"
+            _log.error(text, bundle=move_state.request.bundle, exc_info=ended)
             outcome = move_state.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
         if move_state.lost:
             # Write nothing more: the next leader settles the intent.
@@ -247,7 +250,7 @@ class TermExecutor:
             await self._ports.coordination.write_fenced(self._term.epoch, [*changes, *more])
 
     async def _end(self, code: str) -> None:
-        """Start no more moves. The first reason is kept, but a lost term replaces it."""
+        """Start no more moves, for the reason `code`. The first reason is kept; only a lost term replaces it."""
         if not self._ended or code == Code.NOT_LEADER:
             self._ended = code
         await self._slots.close()
@@ -261,7 +264,7 @@ def _id_of(document: Document) -> str:
 
 
 class _Slots:
-    """Caps on moves in flight: in all, per broker as source or destination, and one per key
+    """Limits on the moves in progress: in total, per broker (as source or destination), and one per key
     (`TransferMethod.exclusive`).
     """
 
@@ -275,7 +278,7 @@ class _Slots:
 
     @asynccontextmanager
     async def slot(self, request: MoveRequest, key: str) -> AsyncIterator[bool]:
-        """Wait for a slot and hold it for the duration of the block. Yields False if no more slots are granted."""
+        """Wait for a slot and hold it for the duration of the block. Yields False after `close`."""
         brokers = (request.source, request.destination)
         is_granted = False
         self.bundles.add(request.bundle)
@@ -314,7 +317,7 @@ class _Slots:
 
 
 class Executor:
-    """Executes moves and splits of a term, from `begin` to `stop`."""
+    """Executes the moves and splits of a leader. `begin` starts each term, `stop` ends the last one."""
 
     def __init__(
         self,
@@ -338,7 +341,7 @@ class Executor:
         self._settled_splits: list[SplitOutcome] = []
         self._on_outcome: Callable[[MoveOutcome], None] = _ignore
         self.forbids = forbids
-        # The gate question of the running operator's request; None: the plan of a cycle.
+        # What the gate is asked for the operator's request in progress; None: the plan of a cycle is executed.
         self.request: GateQuestion | None = None
         # Bundles that a drain or a warm-up moves in the present cycle.
         self._relocated: frozenset[str] = frozenset()
@@ -415,7 +418,9 @@ class Executor:
         return () if self._executor is None else self._executor.in_flight
 
     async def settle(self) -> Settlement:
-        """Settle open intents of earlier terms; the rest stays frozen. Raises StoreError if the store fails."""
+        """Determine the outcomes of moves and splits that earlier terms left open.
+
+        Bundles whose outcome is still unknown stay frozen: they do not move. Raises StoreError if the store fails."""
         migration = await self._ports.metadata.migration()
         # Splits first: the result of `settle_intents` would be lost if the store failed after it.
         splitting, splits, unreadable = await settle_splits(self._ports, epoch=self._epoch, first_seen=self._first_seen)
@@ -436,7 +441,7 @@ class Executor:
         return settlement
 
     async def flush(self) -> None:
-        """Retry the removal of intents of this term whose moves have finished."""
+        """Retry the removal of intents of finished moves and splits of this term."""
         if self._executor is not None and self._splitter is not None:
             await self._executor.flush()
             await self._splitter.flush()
@@ -447,7 +452,7 @@ class Executor:
         return splits
 
     async def arrived(self, entries: Sequence[LedgerEntry]) -> dict[str, str]:
-        """Return the moves of an earlier leader that have reached their target: bundle -> broker."""
+        """Return which of these moves of an earlier leader have reached their target, as bundle -> broker."""
         arrivals: dict[str, str] = {}
         for entry in entries:
             try:
@@ -466,7 +471,7 @@ class Executor:
         return left
 
     def _permit(self, epoch: int) -> None:
-        """Check the permit. Also raises StoreMigrated if a store migration started after the gate check."""
+        """Raise unless this sidecar still leads in `epoch`, and no store migration has started since the gate check."""
         self._leadership.permit(epoch)
         self._ports.metadata.migration_now.demand_writable()
 
@@ -483,7 +488,7 @@ class Executor:
         return Refusal(code=obstacle.code, bundle=bundle, detail=obstacle.detail) if obstacle is not None else None
 
     def _cause(self, cycle: int) -> str:
-        """Return the cause for records of moves and splits: the task of an operator's request, or the cycle."""
+        """Return what caused a move or split, for its record: the task of an operator's request, or the cycle."""
         return self.request.task if self.request is not None else str(cycle)
 
     def _confirm_seconds(self, usual: float) -> float:

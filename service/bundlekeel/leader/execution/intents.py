@@ -137,8 +137,8 @@ class MoveOutcome(MoveRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Result of a check of other leaders' intents: bundles that must not move yet, newly settled moves, and unreadable
-    nodes (path -> reason)."""
+    """Result of `settle_intents`: bundles that must not move yet, outcomes of moves that were open until now, and
+    unreadable nodes (path -> reason)."""
 
     frozen: frozenset[str]
     settled: tuple[MoveOutcome, ...]
@@ -180,7 +180,9 @@ async def settle_intents(
     changes: ChangesFor = no_changes,
     migration: StoreMigration = NO_MIGRATION,
 ) -> Settlement:
-    """Settle the intents of other epochs. Call it in each cycle until nothing is frozen.
+    """Determine the outcomes of moves that other epochs (terms) left open, and remove their intents.
+
+    Call it in each cycle until no bundle is frozen.
 
     An intent is frozen until its destination owns the bundle, or its lifetime plus the margin has passed since this
     sidecar first read it (`first_seen`: node path and content to boot seconds). The writer's clock is never used. If
@@ -258,7 +260,7 @@ def is_over(intent: TimedIntent | None, waited: float, margin_seconds: float) ->
 
 
 def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, margin_seconds: float) -> bool:
-    """Return whether the call has ended. An intent has one call, so it has if its destination owns the bundle."""
+    """Return whether the intent's only call has ended: the destination owns the bundle, or enough time has passed."""
     if owner is None:
         return is_over(intent, waited, margin_seconds)
     if owner.disabled:

@@ -45,7 +45,7 @@ _CODES: Final[dict[type[AdminApiError], Code]] = {
 
 
 def refusal_code(error: AdminApiError) -> Code:
-    """Return the code of a call that certainly had no effect."""
+    """Return the refusal code for an error of the admin API after which certainly nothing happened."""
     return _CODES.get(type(error), Code.ADMIN_REFUSED)
 
 
@@ -55,7 +55,7 @@ def _modular() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePorts:
-    """The ports of a move, and the brokers' present load manager (`RawClusterView.mode`)."""
+    """The ports that a move uses, and the brokers' current load manager (`RawClusterView.mode`)."""
 
     admin: BrokerAdmin
     commands: BrokerCommands
@@ -78,7 +78,8 @@ class LeaderTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorLimits:
-    """`intent_seconds` must cover the admin read timeout plus `confirm_seconds`: a successor waits that long.
+    """`intent_seconds` must cover the admin read timeout plus `confirm_seconds`. The next leader waits that long for an
+    open move.
 
     One unload at a time per broker: two unloads share the free CPU of a busy source, so clients are disconnected for
     longer (`make reaction`: worst gap 1.7 s instead of 0.9 s, and the moves finish no earlier).
@@ -96,7 +97,7 @@ Policy = Callable[[MoveRequest], Awaitable[Refusal | None]]
 
 
 async def stale_code(ports: MovePorts, before: StoreMigration) -> Code | None:
-    """Return the code if the store may be outdated: a store migration runs, is completed, or started after `before`.
+    """Return a code if the store may be outdated, because a store migration runs, has ended, or began after `before`.
 
     None: there was no migration, or its state is unreadable."""
     try:
@@ -358,7 +359,9 @@ async def _stays_free(move_state: MoveState) -> bool:
 
 
 async def _first_broker(move_state: MoveState) -> str:
-    """Return the brokers' leader, which stores the affinity; if unknown, the owner, which redirects to the leader."""
+    """Return the broker to send the unload to: the brokers' leader, which stores the affinity.
+
+    If the leader is unknown, it is the owner of the bundle, which redirects to the leader."""
     try:
         leader = await move_state.ports.metadata.metadata_leader()
     except (StoreError, CodecError):
@@ -367,10 +370,10 @@ async def _first_broker(move_state: MoveState) -> str:
 
 
 class _Claims:
-    """Sends authoritative lookups to the destination, one at a time, until it or a third broker owns the bundle.
+    """Sends authoritative lookups to the destination, one at a time, until the source no longer owns the bundle.
 
-    An error or the source's name means that the destination is not informed yet. After a loss of leadership, no more
-    lookups are sent.
+    After an error, or a response that still names the source, the lookup is repeated. After a loss of leadership, no
+    more lookups are sent.
     """
 
     def __init__(self, move_state: MoveState) -> None:

@@ -159,7 +159,8 @@ class Splitter:
         if isinstance(ended, SplitOutcome):
             outcome = ended
         else:
-            _log.error("split ended unexpectedly", bundle=split.bundle, exc_info=ended)
+            text = "split ended with an unexpected error; its outcome is recorded as unknown"
+            _log.error(text, bundle=split.bundle, exc_info=ended)
             outcome = replace(blank, outcome="unknown", code=Code.INTERNAL_ERROR, error=repr(ended))
         if outcome.code != Code.NOT_LEADER:
             await self._remove(path, version=0)
@@ -236,7 +237,9 @@ class Splitter:
             self._left.add(path)
 
     async def _confirm(self, blank: SplitOutcome, error: str) -> SplitOutcome:
-        """Read until the split is complete or the deadline has passed. `error`: set if the result is unknown."""
+        """Read the boundaries until the split is complete or the deadline has passed.
+
+        `error`: the error of the call; "": the broker confirmed it."""
         clock, pause, unreadable = self.ports.clock, self.limits.poll_first_seconds, ""
         deadline, before = clock.boot() + self.limits.confirm_seconds, self.ports.metadata.migration_now
         while True:

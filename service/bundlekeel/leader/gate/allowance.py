@@ -1,4 +1,4 @@
-"""Moves that maintenance windows allow now, given the open windows and the start of the others. Pure."""
+"""Computes which moves the maintenance windows allow now, and until when. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ Allow = Literal["act", "overload", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpan:
-    """One window: its last opening and that opening's end (both 0: it is closed), and its next opening.
+    """One maintenance window.
 
-    Times are Unix milliseconds; `next_ms` 0: never again. `allow`: everything, only relief of overload, or nothing.
+    `opened_ms`, `ends_ms`: start and end of its current opening; 0: it is closed. `next_ms`: start of its next opening;
+    0: never again. Times are Unix milliseconds. `allow`: everything, only relief of overload, or nothing.
     """
 
     allow: Allow

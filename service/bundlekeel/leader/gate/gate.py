@@ -255,7 +255,7 @@ class Gate:
         return Obstacle(code=Code.PUT_ASIDE, detail=f"{ended.by}: {ended.reason}") if ended is not None else None
 
     def _load(self, _question: GateQuestion) -> Obstacle | None:
-        """Return an obstacle while a first load report is missing: a plan from idle brokers' load would be wrong."""
+        """Return an obstacle while a broker's first load report is missing: the broker would seem to be idle."""
         awaited = self._picture.awaited if self._picture is not None else ()
         return Obstacle(code=Code.LOAD_AWAITED, detail=", ".join(awaited)) if awaited else None
 
@@ -288,7 +288,7 @@ class Gate:
         return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover is of {', '.join(namespaces)} only")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
-        """Return a pause, exclusion or pin on the bundle, including requests made after the plan."""
+        """Return an obstacle if the bundle is paused, excluded or pinned, also if that was requested after the plan."""
         bundle, desired, now = question.bundle, self.shared.desired, self.clock.wall_ms()
         if not bundle:
             return None

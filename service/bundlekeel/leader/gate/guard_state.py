@@ -1,6 +1,6 @@
-"""State of the guard from earlier cycles and maintenance windows, combined for each plan.
+"""State of the guard (the limits on moves): what happened in earlier cycles, and the maintenance windows.
 
-Every replica maintains it: followers plan as well, and the next leader must know which brokers restarted recently.
+Every replica maintains this state. Followers plan as well, and the next leader must know recently restarted brokers.
 Moves of the last hour come from the shared records, so they survive a change of leader.
 """
 
@@ -19,7 +19,7 @@ from bundlekeel.ports import RawClusterView
 
 # Changes of brokers are dropped after this time, which is longer than any window of the guard.
 KEPT_MS: Final = 24 * HOUR_MS
-# Records are in the order in which moves ended; no move takes longer than this.
+# Longest duration of a move. Records are in the order in which moves ended, so a search for starts goes back further.
 LONGEST_MS: Final = HOUR_MS
 
 
@@ -57,7 +57,7 @@ class GuardMemory:
         self._calendar = calendar or Calendar()
         self.limited = limited
         self._since_ms = 0
-        # Last start of each registered broker's process; below, all brokers that were ever registered.
+        # Start of each registered broker's process; None: no snapshot yet. `_ever`: all brokers ever registered.
         self._here: dict[str, int] | None = None
         self._ever: set[str] = set()
         self.changed: dict[str, int] = {}
@@ -79,7 +79,9 @@ class GuardMemory:
         self.changed = {broker: at for broker, at in self.changed.items() if at > now_ms - KEPT_MS}
 
     def _differing(self, before: Mapping[str, int], here: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
-        """`here`: start timestamps from the registry; `started`: start times, by the local clock if known."""
+        """Return the brokers that left, joined or restarted since `before`.
+
+        `before`, `here`: start timestamps in the registry. `started`: start times by the local clock, if known."""
         brokers = [broker for broker in before if broker not in here]
         for broker, start in here.items():
             was = before.get(broker)
@@ -119,7 +121,7 @@ class GuardMemory:
         return frozenset(broker for broker in self._here or {} if self.changed.get(broker, 0) > since)
 
     def _last_hour(self, ledger: Ledger, now_ms: int) -> tuple[BegunMove, ...]:
-        """Return the moves started within the last hour, oldest first: finished ones, and open ones of the ledger."""
+        """Return the moves that started within the last hour, oldest first, finished or in progress."""
         until = now_ms - HOUR_MS
         moves: dict[tuple[str, int], BegunMove] = {}
         for record in reversed(self._moves()):

@@ -106,7 +106,7 @@ class LeftAlone:
         return Code.EXCLUDED, "until the exclusion is taken out of the settings"
 
     def explain(self, refusal: Refusal) -> Refusal:
-        """Return the refusal with the exact code and text. Its detail may name the broker that accepts no bundles."""
+        """Return the refusal with the exact code and text. Its detail may be the broker that accepts no bundles."""
         if refusal.code is not Code.EXCLUDED:
             return refusal
         code, text = self.why(refusal.bundle, refusal.broker, refusal.detail)

@@ -1,7 +1,7 @@
 """Watch for outages of the metadata store (`planning.guard.outage`), and share them with the other sidecars.
 
-A sidecar that detects an outage writes it to the shared document `outage`, so that a later leader knows of it. If the
-leader could reach the store during that time, it closes the document: then only the author lost its connection.
+A sidecar that detects an outage publishes a notice in the shared document `outage`, so that a later leader knows of it.
+If the leader could reach the store during that time, it closes the notice: only the author had lost its connection.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settle_for(seconds: float, call_seconds: float) -> SettleRules:
-    """Return the rules for this watch: a check takes at most two reads of `call_seconds`."""
+    """Return the rules for the wait after an outage.
+
+    `seconds`: time without a change of the registry, after which moves start again. `call_seconds`: time limit of one
+    read of the store."""
     return SettleRules(seconds=seconds, step=2 * (LOOK_SECONDS + call_seconds))
 
 
@@ -93,7 +96,7 @@ class OutageWatch:
 
     @property
     def state(self) -> OutageMemory:
-        """The observations so far."""
+        """What was observed of the store and the brokers so far."""
         return self._state
 
     async def run(self) -> None:
@@ -110,12 +113,12 @@ class OutageWatch:
             try:
                 await self._exchange(notice)
             except StoreError as error:
-                _log.info("the notice of an outage could not be exchanged", error=str(error))
+                _log.info("outage notice could not be exchanged with the other sidecars; retrying", error=str(error))
         left = self.waiting()
         self._telemetry.gauge("settling_after_outage_seconds", left.seconds if left is not None else 0.0)
 
     def obstacle(self, picture: RawClusterView | None = None) -> Obstacle | None:
-        """Return why nothing may move yet, or None. `picture`: the cycle's snapshot, which counts as a check."""
+        """Return why nothing may move yet, or None. `picture`: the cycle's snapshot, which is a further observation."""
         if picture is not None:
             now = self._clock.boot()
             self._change(core.noticed(self._state, _registrations(picture), now, self._settle))
@@ -125,11 +128,11 @@ class OutageWatch:
         return Obstacle(code=Code.SETTLING_AFTER_OUTAGE, detail=self._sentence(left))
 
     def waiting(self) -> SettleWait | None:
-        """Return the remaining wait, or None."""
+        """Return the remaining wait; None: moves are allowed."""
         return core.waiting(self._state, self._settle)
 
     def view(self) -> SettlingView | None:
-        """Return the remaining wait in the form of the API, or None."""
+        """Return the remaining wait in the form of the API; None: moves are allowed."""
         left = self.waiting()
         if left is None:
             return None
@@ -144,7 +147,9 @@ class OutageWatch:
         )
 
     def remember(self, brokers: Collection[str], stored_ms: int) -> None:
-        """Start a term with the brokers of the previous leader's last cycle at `stored_ms` (Unix ms)."""
+        """Expect the brokers of the previous leader's last cycle, so that missing ones are noticed.
+
+        `stored_ms`: when these were stored (Unix ms). An old or future record is ignored."""
         if 0 <= self._clock.wall_ms() - stored_ms <= KNOWN_MS:
             self._state = core.remember(self._state, brokers, self._clock.boot())
 
@@ -166,7 +171,7 @@ class OutageWatch:
             self._published, self._about = False, None
             self._report_outage(after)
         elif after is None and before is not None:
-            _log.info("settled after an outage", why=before.why)
+            _log.info("brokers have settled after an outage; moves are allowed again", why=before.why)
 
     def _report_outage(self, outage: Outage) -> None:
         self._telemetry.count("outages_total")

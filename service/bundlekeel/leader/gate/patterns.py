@@ -20,7 +20,7 @@ def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, s
 
 
 def pattern_of(text: str, registered: Callable[[], Sequence[str]]) -> str:
-    """Return an exclusion's stripped pattern. Raises NotFound if it names (not as a glob) an unregistered broker."""
+    """Return an exclusion's pattern without surrounding spaces. Raises NotFound for an unregistered broker's name."""
     pattern = check_pattern(text)
     kind, _, name = pattern.partition(":")
     if kind == BROKER and not is_glob(name):

@@ -13,13 +13,15 @@ TRIAL, KEPT = "trial", "kept"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """Thresholds in effect.
+    """Proposed thresholds that were adopted and are in effect.
 
-    `values`: by parameter, those of earlier nights included. `instead_of`: the settings at that time. `before`,
-    `before_digest`: the earlier entries, which a revert restores. `digest` "": only these are left. `imbalance_high`,
-    `moves_high`: upper ends of the predicted intervals (ratio, moves per hour). `state`: trial (for `trial_seconds` of
-    acting time) or kept. `unjudged`: adoptions that were replaced during their trial, oldest first; a revert restores
-    the last one. `compared_ms`: end of the time to compare with, Unix ms; 0: `since_ms`.
+    `digest`: the adopted proposal; "": it was reverted, and only earlier adopted values are in effect. `values`: all
+    adopted values by parameter, also from earlier proposals. `instead_of`: the values of the settings at that time.
+    `before`, `before_digest`: values and digest before this adoption, which a revert restores. `imbalance_high`,
+    `moves_high`: upper ends of the predicted intervals (ratio, moves per hour). `state`: on trial (until moves were
+    allowed for `trial_seconds`) or kept. `unjudged`: adoptions that were replaced during their trial, oldest first; a
+    revert restores the last one. `compared_ms`: end (Unix ms) of the time before the trial with which the trial is
+    compared; 0: `since_ms`.
     """
 
     digest: str
@@ -61,7 +63,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realised:
-    """Cycles of the last two days, stored for the next leader. `last_ms`: time of the last recorded cycle, Unix ms."""
+    """Balance and moves of the last two days, stored for the next leader. `last_ms`: last recorded cycle, Unix ms."""
 
     buckets: tuple[Bucket, ...] = ()
     last_ms: int = 0

@@ -1,5 +1,7 @@
 """Documents of the shared state: their paths below Bundlekeel's root, and their encoding.
 
+Fenced means: the store rejects the write unless its author leads in the current term (epoch).
+
 `desired`            operators' requests: mode, pauses, pins, drains, ... (any replica, compare-and-set)
 `takeover`           brokers' settings from before the takeover (any replica)
 `requests/...`       requests that wait for the leader (any replica)
@@ -114,7 +116,10 @@ def rewritten(stored: bytes, desired: Desired) -> bytes:
 
 
 def _merge(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Return `now`, with the stored form `raw` of each value that is equal in `was`, the decoded form of `raw`."""
+    """Return `now`, but keep the stored form of each value that did not change.
+
+    `raw`: stored values. `was`: the same values after decoding. `now`: the new values.
+    """
     merged = {}
     for name, value in now.items():
         same = name in was and was[name] == value
@@ -209,7 +214,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: bool = False) -> T:
-    """Return the document. Raises CodecError if it is torn, too large, of another schema, or a value is out of range.
+    """Return the document. Raises CodecError if it is cut off, too large, of another schema or out of range.
 
     Ranges: see `external_input.check_ranges`.
     """
@@ -284,7 +289,9 @@ def is_chunk(path: str) -> bool:
 
 
 def join(documents: Sequence[Document]) -> bytes:
-    """Return the joined chunks without foreign nodes. The first four bytes of the first one contain their number."""
+    """Join the chunks of a document. Nodes with other names are ignored.
+
+    The first four bytes of the first chunk are the number of chunks."""
     documents = [document for document in documents if is_chunk(document.path)]
     if not documents:
         return b""

@@ -12,9 +12,9 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import MergedParameters, to_parameters
 
-# Maps the brokers' settings by Pulsar key to the settings merged with them.
+# Returns the parameters from the settings file and from the brokers' settings, which it receives by Pulsar's keys.
 Merge = Callable[[Mapping[str, str]], MergedParameters]
-# Maps the merged parameters to the adopted values over them, by parameter.
+# Receives these parameters, and returns the adopted thresholds that override them, by parameter.
 Adopt = Callable[[Parameters], Mapping[str, float | int]]
 
 
@@ -44,7 +44,7 @@ class EffectiveParameters:
 
     @property
     def base(self) -> Parameters:
-        """The parameters without adopted thresholds, for a takeover of all namespaces."""
+        """The parameters without adopted thresholds and without the limits of a partial takeover."""
         return self._merged.values
 
     @property

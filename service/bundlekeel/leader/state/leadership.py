@@ -1,10 +1,10 @@
 """Leadership: a seat, a term (epoch) and a deadline on this machine's boot clock.
 
-A session of the metadata store is refreshed no earlier than the moment we *sent* a request that it answered. So it
-cannot expire at the server before that moment plus the negotiated time-out, and our deadline is that, less a margin.
-kazoo's own events do not end leadership (while the ensemble is away LOST may never come): the deadline does.
-The admin API takes no fencing token; `permit` is therefore asked, for the epoch in which a change was decided, right
-before each request that changes anything.
+The metadata store extends our session whenever it receives a request, and that is after we *sent* the request. So the
+session cannot expire earlier than the time-out after the sending of the last confirmed request. Our deadline is that
+time, less a margin. kazoo's own events do not end the leadership, because LOST may never come while ZooKeeper is
+unreachable: the deadline ends it. The admin API accepts no fencing token. So `permit` is checked right before each
+request that changes anything, for the epoch in which the change was decided.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TermStart:
 
 
 class Leadership:
-    """Keeps a seat, campaigns and renews the deadline. One task calls `run`; all others only read."""
+    """Takes a seat, tries to become leader, and renews the deadline. One task calls `run`; all others only read."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Leadership:
         self.epoch: int | None = None
         self.role: Role = BENCH
         self._stopping = False
-        # Why the last turn failed; empty: it did not.
+        # Why the last turn failed; empty: it succeeded.
         self.fault = ""
         self.on_won = on_won
 
@@ -149,7 +149,7 @@ class Leadership:
             fault = str(error)
         # 0 seconds: the first connection is not established yet.
         if fault and fault != self.fault and self._coordination.session_seconds:
-            _log.warning("leadership turn failed", error=fault)
+            _log.warning("leadership turn failed; retrying at the next heartbeat", error=fault)
         self.fault = fault
         if self.epoch is not None and not self.leading:
             self._drop("deadline passed")
@@ -168,7 +168,7 @@ class Leadership:
     async def _renew(self, lease: Lease) -> None:
         sent = self._clock.boot()
         if not await self._coordination.still_leading(lease.epoch):
-            self._drop("somebody else leads")
+            self._drop("another sidecar leads")
         elif not lease.remaining(self._clock.boot()):
             # Permits were refused because the deadline had passed, so this term stays over and a new one starts.
             self._drop("deadline passed")
@@ -242,7 +242,7 @@ class Leadership:
         try:
             await self._renew(lease)
         except StoreError as error:
-            _log.debug("lease not renewed", error=str(error))
+            _log.debug("lease could not be renewed; retrying until its deadline", error=str(error))
         if self.lease is not None and not self.lease.remaining(self._clock.boot()):
             self._drop("deadline passed while taking over")
 

@@ -12,12 +12,12 @@ from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverRecord, na
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.planning.guard.scope import matches
 
-# Matches no namespace: they have exactly one slash.
+# Pattern that matches no namespace, because names of namespaces contain a slash.
 NOTHING = "-"
 
 
 def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
-    """Return the namespaces of an active partial takeover; (): there is none, or it has no limit."""
+    """Return the namespaces of an active partial takeover; (): no takeover is active, or it covers all."""
     return record.namespaces if record is not None and record.active else ()
 
 

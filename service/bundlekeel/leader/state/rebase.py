@@ -1,4 +1,4 @@
-"""Shift all times of a value from one machine's clock to another's: clocks of two machines are never compared."""
+"""Shift all times of a value to another machine's clock, so that times of two clocks are never compared."""
 
 from __future__ import annotations
 

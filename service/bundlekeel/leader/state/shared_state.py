@@ -1,7 +1,7 @@
 """Shared state: the leader's state for its successor and followers, operators' requests, requests to the leader.
 
-Leader state is epoch-fenced; desired state may be written by any replica with compare-and-set, so that an emergency
-stop never waits for a leader.
+Only the current leader can write the leader's state. Any replica can write the operators' requests, with
+compare-and-set, so that an emergency stop never waits for a leader.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ NOT_BOOKED = ("refused", "released")
 
 
 class SharedState:
-    """One sidecar's reads and writes of the shared state. Implements `cycle.Term`."""
+    """Reads and writes the shared state for one sidecar, and holds what was read last."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class SharedState:
         # Increases with each change by this sidecar: a read that was in progress then is outdated.
         self._mark = 0
         self._saving = asyncio.Lock()
-        # Epoch and time of the last new state, and the ms between its writing and first read, by both machines' clocks.
+        # Epoch and time of the leader's last new state, and our time of its first read minus its time (ms).
         self._first_seen: tuple[int, int, int] = (-1, 0, 0)
 
     @property
@@ -137,7 +137,7 @@ class SharedState:
 
         Raises StoreError if they cannot be read."""
         if self._leadership.lease is None:
-            # Only a leader settles moves of earlier terms. Before its term starts it has a lease but no epoch.
+            # Only a leader settles moves of earlier terms. A leader whose term is starting has a lease, but no epoch.
             self.frozen = frozenset()
         paths = (DESIRED, TAKEOVER, FAILSAFE, STATE_HEAD)
         stamps = dict(zip(paths, await self._coordination.stamps(paths), strict=True))
@@ -219,7 +219,8 @@ class SharedState:
     def set_aside(self, folder: str, reasons: Mapping[str, str]) -> None:
         """Record the unreadable documents of a directory (path -> reason), and log new ones."""
         for path in sorted(reasons.keys() - self.unreadable.get(folder, {}).keys()):
-            _log.warning("a stored document is set aside", path=path, why=reasons[path])
+            text = "a stored document is unreadable and set aside; run `bundlekeel doctor`"
+            _log.warning(text, path=path, why=reasons[path])
         self.unreadable[folder] = dict(reasons)
 
     def _desired(self, document: Document | None) -> Desired:
@@ -399,7 +400,7 @@ class SharedState:
     # --- writing, any replica ---
 
     async def change_desired(self, change: Callable[[Desired], Desired], *, replace: bool = False) -> Desired:
-        """Read and change the document with compare-and-set, with a few retries after concurrent writes.
+        """Read and change the document with compare-and-set. Retry a few times after concurrent writes.
 
         Raises StoreError if the retries fail or the document is unreadable. With `replace`, an unreadable document is
         copied to another node and replaced by a new one."""

@@ -86,7 +86,10 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
 
 
 def decode_takeover(data: bytes) -> TakeoverRecord:
-    """Read the document. Raises CodecError if unreadable; do not overwrite it then: it has the only old settings."""
+    """Read the document. Raises CodecError if it is unreadable.
+
+    Never overwrite an unreadable one: only this document contains the brokers' settings from before the takeover.
+    """
     try:
         record: dict[str, Any] = load(data, what=f"the document {TAKEOVER}", exact=True)
         check_ranges(record, what=f"the document {TAKEOVER}")

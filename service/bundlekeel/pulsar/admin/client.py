@@ -40,7 +40,7 @@ from bundlekeel.settings.token_source import TokenSource
 
 
 class HttpBrokerAdmin:
-    """Implements `ports.BrokerAdmin` and `ports.commands.BrokerCommands`. `http`: its connections."""
+    """Implements `ports.BrokerAdmin` and `ports.commands.BrokerCommands`. `http` sends the requests."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class HttpBrokerAdmin:
         return await decoded_answer("dynamic configuration", decode_settings, reply.answer)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Store a dynamic override. Pulsar checks the key (412), and not always the value."""
+        """Store a dynamic override. Pulsar rejects unknown keys (412), but does not check every value."""
         route = routes.SET_DYNAMIC
         target = route.path(key=key, value=value)
         await self.http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
@@ -90,18 +90,18 @@ class HttpBrokerAdmin:
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Return the sorted full names of the topics of a bundle, from its owner (harmless).
 
-        `topicHashPositions` without `topics=` lists all of them, partitions included, and only reads: for an unowned
-        bundle it returns 412 and assigns nothing (both observed on 4.2.4). `broker-stats/topics` would return the
-        statistics of every topic of the broker, without topics that are not loaded. `persistent/{t}/{ns}?bundle=` omits
-        system topics, which are as good for a lookup.
+        This uses `topicHashPositions` without `topics=`, which lists all topics and partitions and changes nothing: for
+        an unowned bundle it returns 412 and assigns nothing (observed on 4.2.4). The alternatives are worse:
+        `broker-stats/topics` returns the statistics of all the broker's topics, but no topics that are not loaded, and
+        `persistent/{t}/{ns}?bundle=` omits system topics.
         """
         return sorted(await self._positions(bundle, owner))
 
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
         """Return the topics of a bundle with hash, traffic and sessions, from its owner (harmless), sorted by name.
 
-        The hashes are the broker's own, whatever assigns its topics to bundles. `broker-stats/topics` contains every
-        topic of the broker, as of its last statistics run. Topics of other bundles are not decoded.
+        The broker computes the hashes, so they are right for any `topicBundleAssignmentStrategy`. The traffic is from
+        its last statistics run.
         """
         positions = await self._positions(bundle, owner)
         reply = await self.http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
@@ -150,7 +150,7 @@ class HttpBrokerAdmin:
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
-        """Return the count of failed lookups; None: the Prometheus page is closed to us, or far too long."""
+        """Return the number of failed lookups; None: the Prometheus page is not accessible, or too long."""
         call = AdminCall(
             route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES], most=1)
         )
@@ -192,7 +192,7 @@ class HttpBrokerAdmin:
     async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
         """Split at these positions, or in the middle. The children stay at the broker.
 
-        A broker also returns 204 if it splits nothing: with positions, and fewer than two topics in the bundle by then.
+        The broker returns 204 also if it splits nothing: with positions, if the bundle has fewer than two topics.
         """
         algorithm = SplitAlgorithm.RANGE if positions is None else SplitAlgorithm.POSITIONS
         query = {"unload": "false", "splitAlgorithmName": algorithm.value}
@@ -205,9 +205,9 @@ class HttpBrokerAdmin:
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """Unload a bundle, and follow 307 redirects from broker `at` (the leader broker if known).
 
-        The chain is followed to its end: stopping after the leader would leave its affinity set. If the permit is
-        refused before the last hop, which unloads, the affinity stays set: brokers have no request that removes it. It
-        decides the target of the next unload, unless that has its own destination.
+        The leader broker stores the destination (affinity), and the last broker unloads. If the permit is refused in
+        between, the stored destination stays, because brokers have no request that removes it. It then applies to the
+        next unload without a destination.
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)

@@ -14,7 +14,7 @@ from bundlekeel.pulsar.formats.external_input import clean, load, text_of
 T = TypeVar("T")
 
 _MAX_REASON: Final = 300
-# This much of an error page is searched. A response in JSON may contain a stack trace, and is searched as far as read.
+# Only this much of an error page is searched. JSON may begin with a stack trace, so all that was read is searched.
 _PAGE_BYTES: Final = 4096
 # Pulsar frames unexpected exceptions as "\n --- An unexpected error occurred in the server ---\n\nMessage: ...".
 _FRAME: Final = "---"
@@ -26,7 +26,7 @@ _UNCERTAIN: Final = frozenset({408, 429, 499})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawAnswer:
-    """One answer as it came over the wire: bytes, not yet decoded. Of an error its first `ERROR_BYTES`."""
+    """One response with its undecoded body. The body of an error is cut after `ERROR_BYTES`."""
 
     status: int
     url: str
@@ -50,7 +50,7 @@ def reason_of(answer: RawAnswer) -> str:
 
 
 def error_of(answer: RawAnswer, what: str) -> AdminApiError:
-    """Return the typed error of an unsuccessful response. Redirects are handled before."""
+    """Return the error to raise for an unsuccessful response, which is not a redirect."""
     status, reason = answer.status, reason_of(answer)
     kind: type[AdminApiError]
     if status in (401, 403):
@@ -63,7 +63,7 @@ def error_of(answer: RawAnswer, what: str) -> AdminApiError:
 
 
 def _message(answer: RawAnswer) -> str:
-    """Return the reason in JSON, the title of a page, or the text."""
+    """Return the reason from a JSON response, the title of an HTML page, or the response as text."""
     with contextlib.suppress(CodecError):
         # Cleaned strings have no line feeds, so replace them before.
         body = load(answer.content.replace(rb"\n", b"  "), what="the refusal")
@@ -76,7 +76,7 @@ def _message(answer: RawAnswer) -> str:
 
 
 async def decoded_answer(what: str, decode: Callable[..., T], answer: RawAnswer, **options: Any) -> T:
-    """Return the decoded content of a response. Raises AdminFault with the name `what` if it cannot be decoded."""
+    """Return the decoded content of a response. Raises AdminFault if that fails; `what` names the content."""
     try:
         return await decoded(decode, answer.content, **options)
     except CodecError as error:

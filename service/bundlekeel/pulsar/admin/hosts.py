@@ -22,7 +22,7 @@ class InsecureRedirect(UnknownHostRedirect):
 
 
 class KnownHosts:
-    """The endpoints as origins. Rebuilt for each registry change, so that a broker that left is not called.
+    """The brokers' web addresses. A new object is created for each registry change: brokers that left are not called.
 
     `use_tls`: https only. `with_token`: https if a broker has both.
     """
@@ -74,7 +74,10 @@ class KnownHosts:
         return None if origin is None else self._by_origin.get(origin)
 
     def answering_broker(self, body: Mapping[str, object]) -> str | None:
-        """Return the broker in a lookup response: by web URL, else by service URL, else from the web URL's text."""
+        """Return the broker in a lookup response; None: it names none.
+
+        The broker is known by its web URL or its service URL. Otherwise its id is taken from the web URL.
+        """
         urls = [str(body.get(key) or "") for key in ("httpUrl", "httpUrlTls")]
         for url in urls:
             if (broker_id := self.broker_at(url)) is not None:
@@ -82,7 +85,7 @@ class KnownHosts:
         for key in ("brokerUrl", "nativeUrl", "brokerUrlTls", "brokerUrlSsl"):
             if (broker_id := self._by_service.get(str(body.get(key) or "").rstrip("/"))) is not None:
                 return broker_id
-        # For a broker that has just joined: its id is the host and port of its web service.
+        # A broker that has just joined is not known yet, but its id is the host and port of its web service.
         return next((broker_id_of_url(url) for url in urls if url), None)
 
     def next_hop(self, current: str, location: str) -> str:

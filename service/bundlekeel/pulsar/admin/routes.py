@@ -23,10 +23,10 @@ _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 class AdminRoute:
     """A method and a path template. The template is also the metric label, so it never contains a name.
 
-    `query`: None for mutations, else the query keys with which the route is a read without side effects (brokers add
-    `authoritative` to redirects). `idempotent`: a mutation that writes a value as a whole, within a second, and may be
-    repeated at any broker. `max_bytes`: a longer response is rejected while it is read. The failsafe, which may use 256
-    MiB, calls no route with more than the default.
+    `query`: the allowed query keys of a read without side effects (brokers add `authoritative` to redirects); None: the
+    route changes something. `idempotent`: this change may be repeated at any broker, because it writes a whole value.
+    `max_bytes`: a longer response is rejected while it is read. The failsafe job, which may use 256 MiB, calls no route
+    with more than the default.
     """
 
     method: str
@@ -55,7 +55,7 @@ def segment(text: str) -> str:
     return encoded.replace(".", "%2E") if text in (".", "..") else encoded
 
 
-# Of all brokers together. The response of a usual broker has 60 KB.
+# A response usually has 60 KB.
 RUNTIME: Final = AdminRoute(
     method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset(), max_bytes=_MIB
 )
@@ -73,7 +73,7 @@ UNLOAD: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}
 SPLIT: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
 LOOKUP: Final = AdminRoute(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
-# A topic has one to two kilobytes.
+# Each topic takes one to two kilobytes.
 TOPIC_STATS: Final = AdminRoute(
     method="GET", template="/admin/v2/broker-stats/topics", query=frozenset(), max_bytes=128 * _MIB
 )
@@ -91,7 +91,7 @@ OWNED: Final = AdminRoute(
     query=frozenset(),
     max_bytes=8 * _MIB,
 )
-# Reading a topic's policy assigns its bundle when no broker owns it, so none of these three is a harmless read.
+# These three routes have side effects: reading a topic's policy assigns its bundle if no broker owns that.
 TOPIC_RATE: Final = AdminRoute(method="GET", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
 SET_TOPIC_RATE: Final = AdminRoute(method="POST", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
 DELETE_TOPIC_RATE: Final = AdminRoute(
@@ -126,7 +126,7 @@ HARMLESS: Final = (
 
 
 def is_harmless(method: str, url: str) -> bool:
-    """Return whether this exact request is on the allow-list. All others count as mutations."""
+    """Return whether this request is on the list of reads without side effects."""
     parts = urlsplit(url)
     keys = {pair.split("=", 1)[0] for pair in parts.query.split("&") if pair}
     return any(

@@ -39,7 +39,7 @@ FOLLOWED: Final = (307, 308)
 _TIMEOUT: Final = "timeout"
 _BROKEN: Final = "broken"
 ERROR_BYTES: Final = 64 * 1024
-# Parts of the container's memory, of which one is for the stored bytes of a response. Of a page of metrics only the
+# The stored bytes of a response may take one of this many parts of the container's memory. Of a metrics page only the
 # needed counters are stored, about a tenth.
 _PARTS: Final = 8
 # Below the idle limit of a broker's web server (30 s), so that a mutation rarely uses a connection that was just
@@ -47,7 +47,7 @@ _PARTS: Final = 8
 _KEEPALIVE_SECONDS: Final = 5.0
 _MAX_CONNECTIONS: Final = 64
 _RETRY_PAUSE_SECONDS: Final = 0.1
-# Uncompressed unless a call accepts gzip: packing 100 MB of statistics costs a broker more than sending them.
+# Responses are uncompressed unless a call accepts gzip: a broker compresses 100 MB more slowly than it sends them.
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
 _GZIP: Final = {"Accept-Encoding": "gzip"}
 # Decompress at most this much at a time: a kilobyte of gzip can contain a megabyte.
@@ -71,7 +71,7 @@ class AdminOptions:
 
 
 def _harmless() -> None:
-    """Permit a harmless read."""
+    """Do nothing: a harmless read needs no permit."""
 
 
 def _forbidden() -> None:
@@ -83,9 +83,9 @@ def _forbidden() -> None:
 class AdminCall:
     """One call. `target`: the path with its query. Redirects keep method and content.
 
-    `keep`: selects the bytes to store from each piece of a successful response. `permit`: checked right before a
-    request that changes something leaves; without one nothing is changed. `look_again`: awaited before each broker of
-    `anywhere`. `gzip`: the response may be compressed.
+    `keep`: returns the bytes to store of each piece of a successful response. `permit`: called right before a request
+    that changes something is sent; by default it rejects that. `look_again`: awaited before each broker that `anywhere`
+    calls. `gzip`: the response may be compressed.
     """
 
     route: AdminRoute
@@ -107,7 +107,7 @@ class AdminReply:
 
 
 class AdminHttp:
-    """Sends calls to registered brokers. Constructed inside or outside an event loop, used inside one."""
+    """Sends calls to registered brokers. May be created outside of an event loop, but is used inside one."""
 
     def __init__(
         self,
@@ -140,9 +140,7 @@ class AdminHttp:
         await self._client.aclose()
 
     async def follow(self, call: AdminCall, *, at: str) -> AdminReply:
-        """Call broker `at` and follow redirects; the whole chain shares one time limit. Raises AdminApiError unless
-        2xx.
-        """
+        """Call broker `at` and follow redirects, within one time limit. Raises AdminApiError unless it succeeds."""
         started = self._clock.boot()
         url = self.hosts.base_url(at) + call.target
         visited: set[str] = set()
@@ -161,7 +159,7 @@ class AdminHttp:
         return AdminReply(answer=answer, hops=tuple(hops), seconds=self._clock.boot() - started)
 
     async def read(self, call: AdminCall, *, at: str) -> AdminReply:
-        """Send a harmless read. It is repeated once if it provably never left."""
+        """Send a harmless read. Repeat it once if it was certainly not sent."""
         try:
             return await self.follow(call, at=at)
         except AdminUnreachable:
@@ -171,7 +169,7 @@ class AdminHttp:
     async def anywhere(self, call: AdminCall) -> AdminReply:
         """Call any broker, and return the first response.
 
-        A mutation is sent to the next broker only if it is idempotent or provably never left.
+        A change is sent to the next broker only if it is idempotent, or was certainly not sent to the previous one.
         """
         failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
         for broker_id in self.hosts.brokers():
@@ -187,14 +185,14 @@ class AdminHttp:
         raise failure
 
     async def once(self, call: AdminCall, *, at: str) -> RawAnswer:
-        """Call broker `at` without following. Returns 2xx or a redirect. Raises AdminApiError otherwise."""
+        """Call broker `at` without following redirects. Raises AdminApiError unless it returns 2xx or a redirect."""
         answer = await self._send(call, self.hosts.base_url(at) + call.target, since=self._clock.boot())
         if answer.is_success or answer.status in FOLLOWED:
             return answer
         raise error_of(answer, f"{call.route.method} {call.route.template} at {at}")
 
     async def _send(self, call: AdminCall, url: str, *, since: float) -> RawAnswer:
-        """Send one request; after a 401, which did nothing, again if the token file has another token by now."""
+        """Send one request. After a 401 send it again if the token file has a new token: a 401 changes nothing."""
         token = self._token.current() if self._token is not None else ""
         answer = await self._exchange(call, url, token, since)
         if answer.status == httpx.codes.UNAUTHORIZED and self._token is not None:
@@ -242,7 +240,7 @@ class AdminHttp:
         return answer
 
     def _count(self, call: AdminCall, code: str, seconds: float, *, left: bool) -> None:
-        """Count a request that left or had no connection. A request that was given up before it left is not counted."""
+        """Count a request that was sent or could not connect. A request that was cancelled earlier is not counted."""
         route, method = call.route.template, call.route.method
         if left:
             self._telemetry.count("admin_requests_total", route=route, method=method, code=code)
@@ -268,7 +266,7 @@ class AdminHttp:
                 received, stored = received + len(piece), stored + len(parts[-1])
                 if received > limit or stored > most:
                     break
-                # Pieces that were unpacked, or received together, arrive without a pause.
+                # Let other tasks run: pieces that were unpacked or received together come without a pause.
                 await asyncio.sleep(0)
             if response.is_success and (received > limit or stored > most):
                 exceeded = limit if received > limit else most

@@ -1,8 +1,8 @@
 """Watches the ownership channel for operators: states, findings with their start, metrics, journal records of
 changes.
 
-Checked when the channel or the registry changes, and once per second, because deadlines pass without an event. While
-either cannot be read, all findings stay as they are, and `channel_up` is 0.
+The watch checks when the channel or the registry of brokers changes, and once per second, because deadlines pass
+without an event. While the channel or the registry cannot be read, findings stay as they are, and `channel_up` is 0.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SHORTEST_PAUSE_SECONDS: Final = 0.2
 SHARE_OF_TIME: Final = 0.1
 BUNDLES_IN_RECORD: Final = 20
 _NAMESPACES_ASKED: Final = 20
-# The remedy of these findings depends on which bundles the namespace has.
+# Findings whose remedy depends on which bundles the namespace has.
 _BOUNDARIES_HELP: Final = frozenset({FindingCode.OWNED_TWICE, FindingCode.SPLIT_CHILDREN_MISSING})
 REGISTRY_LAG_MS: Final = 1000
 BY_REGISTRY: Final = frozenset({FindingCode.OWNER_NOT_ALIVE, FindingCode.TARGET_NOT_ALIVE})
-# Keep an entry that was replaced by force for this long.
+# How long entries that were replaced by force are kept (see `ForcedEntries`).
 REMEMBERED_MS: Final = 10_000
 _UNREACHABLE_REMEDY: Final = (
     "check the broker's process and log; its bundles have no other owner until its metadata session ends, then the "
@@ -108,7 +108,7 @@ class ChannelWatch:
             await asyncio.gather(*waiters, return_exceptions=True)
 
     async def turn(self) -> None:
-        """Check once. Whatever cannot be read sets `fault` and raises no error."""
+        """Check once. If something cannot be read, set `fault` and raise no error."""
         try:
             picture = await self.source.picture()
             await self.channel.follow(picture)
@@ -130,7 +130,10 @@ class ChannelWatch:
         await self._look(view, picture)
 
     async def _look_for_dead(self, view: ChannelView) -> None:
-        """Update unreachable owners only: the broker that serves the channel may be the one that failed."""
+        """Update only the findings on unreachable brokers, while the channel cannot be read.
+
+        The broker that serves the channel may itself have failed.
+        """
         try:
             picture = await self.source.picture()
         except (StoreError, SnapshotError):
@@ -192,7 +195,7 @@ class ChannelWatch:
             try:
                 bounds = await self.metadata.boundaries(namespace)
             except BundlekeelError:
-                continue  # the remedy then omits them
+                continue  # remedies then do not use the boundaries of this namespace
             if bounds:
                 boundaries[namespace] = bounds
         return boundaries
@@ -219,7 +222,7 @@ class ChannelWatch:
     # --- metrics and journal ------------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[ChannelFinding]) -> None:
-        """Write one journal record for all findings of a code that appeared, or disappeared, together."""
+        """Replace the findings. Write one journal record per code for all that appeared or disappeared together."""
         before, self._current = self._current, {_key(row): row for row in rows}
         for event, changed in (
             ("appeared", [row for key, row in self._current.items() if key not in before]),
@@ -251,7 +254,7 @@ class ChannelWatch:
 
     @property
     def expected(self) -> bool:
-        """Whether the cluster should have a channel, as far as we know."""
+        """Whether the brokers run a load manager with a channel, as far as is known."""
         return self._mode in ("", *WITH_CHANNEL)
 
     @property
@@ -264,7 +267,7 @@ class ChannelWatch:
         return self.channel.reading.obstacle
 
     def unfit(self) -> str:
-        """Return why the channel must not be acted on: it is in two places, or not followed; or ""."""
+        """Return why the channel must not be acted on (it is in two places, or not followed); "": it may be."""
         return self.obstacle() or (self.fault if self._mode in WITH_CHANNEL else "")
 
     async def close(self) -> None:
@@ -363,7 +366,7 @@ def _key(row: ChannelFinding) -> Key:
 
 
 def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
-    """Return the longest of the brokers' deadlines: a finding is late only if each broker would call it late."""
+    """Return the longest of the brokers' deadlines, so that no broker may still be about to repair a late entry."""
     deadlines = [Deadlines.of(values) for broker in brokers if (values := config.values(broker)) is not None]
     if not deadlines:
         return Deadlines()
@@ -378,16 +381,16 @@ def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
 class ForcedEntries:
     """Entries that were recently replaced by force.
 
-    The leader broker reassigns the bundles of a failed broker within some tenths of a second after its registration
-    ends, often before we notice that end. So these entries are kept for a moment, and count as findings once their
-    former broker is missed.
+    When a broker fails, the leader broker reassigns its bundles within some tenths of a second, often before this
+    sidecar notices that the broker is gone. So the replaced entries are kept for a moment, and become findings when the
+    absence of their former broker is noticed.
     """
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[ServiceUnit, int]] = {}
 
     def note(self, previous: ChannelView | None, view: ChannelView, now_ms: int) -> None:
-        """Keep the entries that were replaced by force between two views."""
+        """Keep the entries of `previous` that were replaced by force in `view`."""
         self._before = {b: (unit, at) for b, (unit, at) in self._before.items() if now_ms - at < REMEMBERED_MS}
         if previous is None or previous.variant != view.variant or previous.generation == view.generation:
             return
@@ -414,9 +417,9 @@ class ForcedEntries:
 
 
 class UnreachableOwners:
-    """Start of the time for which registered brokers have refused connections (`AdminUnreachable`).
+    """Finds registered brokers that refuse connections (`AdminUnreachable`), and records since when.
 
-    Most likely they have failed, some seconds before their registrations end with their sessions.
+    Most likely these brokers have failed, but their registrations last until their sessions end, some seconds later.
     """
 
     def __init__(self) -> None:

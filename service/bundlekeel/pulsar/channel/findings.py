@@ -1,10 +1,10 @@
 """Faults in the ownership channel (PIP-192): since when they exist, and how to repair them.
 
-**Clocks.** A writer's clock may be wrong by any amount, and need not agree with the clock of this process. The age of
-an entry that arrived while this process followed the channel is measured by its own clock (`seen_ms`). An entry from
-before (`seen_ms` <= `Watching.from_ms`) is older. Only its writer's time shows by how much, and it counts unless it is
-later. So no fault is reported too early because a clock is slow, and a restart of this process does not restart a
-deadline. Brokers use the writer's time, too, when they repair.
+**Clocks.** The clock of an entry's writer may be wrong by any amount. If an entry arrived while this process followed
+the channel, its age is the time since its arrival (`seen_ms`), by the clock of this process. Entries with `seen_ms` up
+to `Watching.from_ms` existed before. Only the writer's time shows their age, so it is used unless it is later than
+`seen_ms`. So a writer's slow clock does not cause an early report of a new entry, and a restart of this process does
+not restart a deadline. Brokers use the writer's time, too, when they repair.
 
 Source: `ServiceUnitStateChannelImpl.monitorOwnerships`, `handleBrokerDeletionEvent`, `overrideOwnership`.
 """
@@ -25,7 +25,7 @@ from bundlekeel.model.names import parse_bundle
 from bundlekeel.model.numbers import MAX_INT, integer
 from bundlekeel.pulsar.channel.ranges import Ranges
 
-# The metadata-store variant shows the writes of a split in any order. After this time all of them have arrived.
+# The metadata-store variant shows the writes of a split in any order. After this time all writes have arrived.
 _SETTLED_MS: Final = 2_000
 
 
@@ -35,7 +35,7 @@ class FindingCode(StrEnum):
     explanation: str
 
     def __new__(cls, word: str, explanation: str = "") -> Self:
-        """Create a member. `explanation` is "" only if a member is looked up by its word."""
+        """Create a member. `explanation` is missing only when a member is looked up by its word."""
         member = str.__new__(cls, word)
         member._value_ = word
         member.explanation = explanation
@@ -47,7 +47,7 @@ class FindingCode(StrEnum):
     SPLIT_CHILDREN_MISSING = "SplitChildrenMissing", "the bundle was split, but no broker has taken over its children"
     TOMBSTONE_OVERDUE = "TombstoneOverdue", "the entry of a bundle without owner should have been removed by now"
     OWNED_TWICE = "OwnedTwice", "two entries, or two brokers, claim the same hashes at the same time"
-    # Reported by the sidecar: about brokers, not single bundles.
+    # The sidecar (`ChannelWatch`) reports these. They are about brokers, not single bundles.
     OWNER_UNREACHABLE = "OwnerUnreachable", "a broker that owns bundles is registered, but refuses connections"
     VARIANT_DISAGREES = "VariantDisagrees", "brokers keep the channel in different places, or it is being migrated"
 
@@ -101,7 +101,7 @@ DEADLINE_KEYS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """Observations by the clock of this process.
+    """Times by the clock of this process that `findings` needs.
 
     `from_ms`: wall clock when the channel had been read completely for the first time since the start (0: do not use
     the writers' clocks). `gone_ms`: see `Absences`.
@@ -115,7 +115,7 @@ UNWATCHED: Final = Watching()
 
 
 class Absences:
-    """Records since when brokers that were registered no longer are, by the clock of this process."""
+    """Records since when brokers are no longer registered, by the clock of this process."""
 
     def __init__(self) -> None:
         """Start without brokers."""
@@ -143,8 +143,8 @@ def findings(
 ) -> tuple[ChannelFinding, ...]:
     """Return all faults of the channel at `now_ms`, by code, then bundle. Times are wall clock in ms.
 
-    `units`, `seen_ms`, `rejected`: as in `ChannelTable`. `registered`: the live brokers, None: unknown. Read them after
-    the channel, otherwise a new broker looks dead. `boundaries`: by namespace, as far as known.
+    `units`, `seen_ms`, `rejected`: as in `ChannelTable`. `registered`: the live brokers; None: unknown. Read these
+    after the channel, otherwise a new broker counts as failed. `boundaries`: by namespace, as far as known.
     """
     watch = _Watch(
         units=units,
@@ -177,7 +177,7 @@ class _Watch:
         object.__setattr__(self, "ranges", Ranges(self.units))
 
     def states(self) -> Iterator[ChannelFinding]:
-        """Yield the faults that a single entry shows."""
+        """Yield the faults that are visible in a single entry."""
         limits = self.deadlines
         for bundle, unit in self.units.items():
             state = unit.state
@@ -216,11 +216,11 @@ class _Watch:
             )
 
     def claims(self, rejected: Iterable[RejectedUnit]) -> Iterator[ChannelFinding]:
-        """Yield claims of ownership that lost against the current entry, while they are disputed."""
+        """Yield brokers' claims of ownership that lost against a bundle's current entry."""
         first: dict[tuple[str, str], int] = {}
         for lost in rejected:
             current = self.units.get(lost.bundle)
-            # Claims older than the current entry, and claims that are read again after a gap, are not disputes.
+            # A claim that is older than the current entry, or is read again after a gap, is not a dispute.
             if lost.unit.state is not UnitState.OWNED or current is None or lost.unit.version < current.version:
                 continue
             if lost.unit.destination != current.destination:
@@ -237,7 +237,7 @@ class _Watch:
         return self._earlier(self.seen_ms.get(bundle, self.now_ms), unit.timestamp_ms)
 
     def _earlier(self, seen_ms: int, written_ms: int) -> int:
-        """Return when an entry was written: by the clock of this process if it saw the write, else by the writer's."""
+        """Return when an entry was written: its arrival here; for entries from before the start, the writer's time."""
         return seen_ms if seen_ms > self.watching.from_ms or written_ms <= 0 else min(seen_ms, written_ms)
 
     # --- findings ----------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class _Watch:
 
     def _too_long(self, bundle: str, unit: ServiceUnit, since: int) -> ChannelFinding:
         deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
-        # The source closes the topics, the destination takes them.
+        # The first broker is the one that must act next: the source closes the topics, the destination loads them.
         ends = (unit.destination, unit.source) if unit.state is UnitState.ASSIGNING else (unit.source, unit.destination)
         brokers = tuple(broker for broker in ends if broker)
         awaited = f", waiting for {brokers[0]}" if brokers else ""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from bundlekeel.model.channel_states import ACTIVE, ServiceUnit, UnitState
 
-# Ranges nest as deep as splits run in parallel. An artificial channel must not cost quadratic time.
+# Only running splits nest ranges, so real ranges nest less deeply. The limit avoids quadratic time for false entries.
 _DEEPEST: Final = 8
 
 
@@ -23,7 +23,7 @@ class RangeEntry(NamedTuple):
 
 
 class Ranges:
-    """The entries of a channel by namespace, sorted by lower bound, then the wider first."""
+    """The entries of a channel by namespace, sorted by lower bound; of equal ones the widest range comes first."""
 
     def __init__(self, units: Mapping[str, ServiceUnit]) -> None:
         """Sort the entries. `units`: by full bundle name, whose last 22 characters are `/0xLLLLLLLL_0xUUUUUUUU`."""
@@ -35,7 +35,7 @@ class Ranges:
             entries.sort(key=_order)
 
     def covered(self, bundle: str, *, itself: bool = True) -> bool:
-        """Return whether an entry is inside this range. `itself`: an entry of exactly this range counts too."""
+        """Return whether an entry is inside this range. `itself`: whether an entry of exactly this range counts."""
         lower, upper = int(bundle[-19:-11], 16), int(bundle[-8:], 16)
         entries = self._spaces.get(bundle[:-22], [])
         later = islice(entries, bisect_left(entries, (lower, -upper), key=_order), None)
@@ -47,7 +47,7 @@ class Ranges:
     def overlaps(self) -> Iterator[tuple[RangeEntry, RangeEntry]]:
         """Yield pairs of active entries whose ranges overlap, the one with the smaller lower bound first.
 
-        Pairs of a running split are omitted, the only valid overlap: the parent is Splitting, the child inside it.
+        A running split is the only valid overlap (the parent is Splitting, the child is inside it), so it is omitted.
         """
         for entries in self._spaces.values():
             opened: list[RangeEntry] = []

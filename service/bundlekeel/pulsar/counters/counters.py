@@ -1,9 +1,9 @@
 """Loads of brokers from their Prometheus counters, which replace older values of load reports.
 
-A reading costs the broker time (0.07 s with 24 topics, seconds with 10,000). So brokers are read rarely while
-nothing changes, and often for a while after any sign of a change: the beginning of a term, a broker that comes or
-goes, a load that differs from the previous one, or moves that do not show yet. In between, probes of the brokers'
-CPU time show a change within seconds (`CpuSignal`).
+A reading costs the broker time (0.07 s with 24 topics, seconds with 10,000). So brokers are read rarely while nothing
+changes, and often for a while after a sign of a change: this sidecar became leader, a broker joined or left, a load
+differs from the previous one, or loads do not show recent moves yet. Between readings, cheap probes of the brokers' CPU
+time show a change within seconds (`CpuSignal`).
 
 While moves are executed, brokers are read rarely, because lookups at a broker that writes its counters take longer.
 A broker always rests for several times the duration of its last response. Only the leader reads.
@@ -36,41 +36,40 @@ _log = structlog.get_logger(__name__)
 # A broker rests for this many times the duration of its response: usually, and while something changes.
 REST: Final = 20.0
 QUICK_REST: Final = 4.0
-# A reading costs about 100 microseconds of CPU per topic (`evidence.counters_cost`). All readings take at most these
-# shares of a core.
+# A reading costs this process about 100 microseconds of CPU per topic (`evidence.counters_cost`). All readings together
+# take at most half a core, and a whole core while something changes.
 TOPICS_A_SECOND: Final = 0.5 / 100e-6
 QUICK_TOPICS_A_SECOND: Final = 1.0 / 100e-6
 # After a change of load, two readings in quick succession: the second one contains nothing from before the change.
 CONFIRM_READINGS: Final = 2
 CONFIRM_SECONDS: Final = 2.0
-# While a broker responds to probes, its page is read less often. It rests for this many times the duration of the page,
-# and all pages take at most this share of a core here.
-# Two readings and their age must fit into two statistics intervals, else a new report replaces them. So the pause is at
-# most this part of an interval.
+# While a broker responds to probes, its metrics page is read less often. The pause is `PROBED_REST` times the duration
+# of a reading, or longer if all readings would need more than a fifth of a core here. It is at most `PROBED_SHARE` of
+# the broker's statistics interval: otherwise a new load report would be newer than the last two readings.
 PROBED_REST: Final = 60.0
 PROBED_TOPICS_A_SECOND: Final = 0.2 / 100e-6
 PROBED_SHARE: Final = 0.75
-# A probe needs 3 to 4 ms here, most of them in httpx: all of them take no more than a tenth of a core.
+# A probe takes 3 to 4 ms of CPU here, mostly in httpx. So all probes together take at most a tenth of a core.
 PROBES_A_SECOND: Final = 25.0
 # Ignore smaller changes of a broker's CPU use, in cores.
 LEAST_CORES: Final = 0.005
-# Ignore changes outside of the usual range by less than this share of the largest use.
+# Ignore values that leave the usual range by less than this share of the largest CPU use of any broker.
 UNUSUAL_SHARE: Final = 0.05
-# A single probe is a sign if it is outside of the usual range by this many times the least change.
+# A single probe is a sign of a change if it leaves the usual range by this many times the ignored change.
 STRONG_SIGN: Final = 3.0
 # At the start of a term, and while the list of brokers changes, brokers are read quickly for this long.
 START_SECONDS: Final = 30.0
 # A load that differs from the previous reading by more than this share of the largest load is a sign of a change.
 CHANGED_SHARE: Final = 0.1
-# The largest CPU use of the broker's process in this time separates it from other processes of the host.
+# The largest CPU use of a broker's process in this time serves to estimate the share of the host's other processes.
 PROCESS_SECONDS: Final = 240.0
-# Query a broker that refused again after this long.
+# Query a broker that refused its counters again after this long.
 REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
 # Limits, because a broker's page can name any namespaces, and each costs a read of the metadata store and memory.
 _NEW_NAMESPACES: Final = 2000
 _MOST_NAMESPACES: Final = 50_000
-# Show the older ones of several simultaneous readings for this long, so that a cycle sees each of them.
+# If one response contains several readings, show each one for this long, so that a cycle uses each.
 _SHOWN_SECONDS: Final = 2.0
 # At the beginning of a term all brokers change from reports to counters together, or after this long.
 _TOGETHER_SECONDS: Final = 8.0
@@ -92,7 +91,7 @@ class CounterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterDemand:
-    """Reasons to read counters, each a function."""
+    """Functions that return whether there is a reason to read counters, or to read them more often or less often."""
 
     wanted: Callable[[], bool] = bool
     """Whether readings are worth their cost now."""
@@ -101,7 +100,7 @@ class CounterDemand:
     in_flight: Callable[[], bool] = bool
     """Whether moves are being executed."""
     urgent: Callable[[], bool] = bool
-    """Whether a decision may be due before the next reading."""
+    """Whether a plan may need a new load before the next regular reading."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +112,7 @@ class _BrokerCounters:
     """First time at which this start was noticed, Unix ms of our clock; 0: when this process began."""
     reading: CounterReading | None = None
     loads: list[MeasuredLoad] = field(default_factory=list)
-    """The load between each two readings of the last `PROCESS_SECONDS`."""
+    """Loads measured in the last `PROCESS_SECONDS`, each between two consecutive readings."""
     load: MeasuredLoad | None = None
     agreement: Agreement = field(default_factory=Agreement)
     doubt: str = ""
@@ -123,7 +122,7 @@ class _BrokerCounters:
     topics_ms: int = 0
     """Last time at which the counters contained topics."""
     replacement: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
-    """The last report, the load, and the report that combines both."""
+    """The last load report, the last measured load, and the report that combines both."""
     others: float = 0.0
     """Share of the CPU that other processes than the broker use."""
     read_at: float = float("-inf")
@@ -146,19 +145,19 @@ class _BrokerCounters:
     probe: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
-        """Drop all readings, because they are too old to be half of a measurement."""
+        """Drop all readings. They are too old: a load is measured between two recent readings."""
         self.reading, self.loads, self.load, self.agreement.loads = None, [], None, []
         self.signal, self.probe_failed = CpuSignal(), False
 
 
 class LiveLoads:
-    """Reads the counters of brokers for one `ClusterSource`, which passes it brokers and bundles and reads its
-    loads.
+    """Reads the counters of brokers and computes their loads, for one `ClusterSource`.
 
-    `statistics_seconds`: seconds between two statistics of a broker; if it is at most the reading interval, reports
-    are as good. `share_of`: requests the CPU share of a broker that does not report its cores, since the last
-    request; None for other brokers. `other_assigner`: class of a broker's own `topicBundleAssignmentStrategy`; "":
-    Pulsar's, or unknown. `on_news`: called after each reading that results in a load.
+    `statistics_seconds`: returns the seconds between two statistics of a broker; if these are at most the reading
+    interval, load reports are as good as counters. `share_of`: for a broker that does not report its cores, requests
+    the share of CPU used since the last request; returns None for other brokers. `other_assigner`: returns the class by
+    which a broker assigns topics to bundles (`topicBundleAssignmentStrategy`); "": Pulsar's, or unknown. `on_news`:
+    called after each reading that results in a load.
     """
 
     def __init__(
@@ -173,8 +172,8 @@ class LiveLoads:
     ) -> None:
         """Store the dependencies.
 
-        `closing`: awaited at the end, if nothing else closes the counters' source. `cpu_seconds`: probes a broker
-        (`ports.BrokerAdmin`); None: readings are cheap for brokers.
+        `closing`: closes the source of counters at the end; None: another object closes it. `cpu_seconds`: probes a
+        broker (`ports.BrokerAdmin`); None: no probes, because readings cost the brokers nothing.
         """
         self._closing = closing
         self._cpu_seconds = cpu_seconds
@@ -188,12 +187,11 @@ class LiveLoads:
         self._clock = clock
         self._options = options
         self._brokers: dict[str, _BrokerCounters] = {}
-        # Boundaries of the namespaces with counted topics. They are read again if a report divides a namespace
-        # differently.
+        # Bundle boundaries of the namespaces in the counters. A namespace is read again if a report has other bundles.
         self._boundaries: dict[str, list[int]] = {}
         self._divided: dict[str, tuple[str, ...]] = {}
-        # Last values of each bundle, from any broker, with their time; oldest first: the traffic of bundles that were
-        # measured completely, and the rates of replicators.
+        # Last values of each bundle with their time, from any broker, oldest first: the traffic of completely measured
+        # bundles, and the rates of replicators.
         self._last: dict[tuple[Literal["traffic", "replicated"], str], tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
@@ -306,7 +304,7 @@ class LiveLoads:
         self._topics = topics
 
     def _restart(self) -> None:
-        """Start from nothing, because a term begins or ends."""
+        """Drop all readings, because a term begins or ends."""
         for entry in self._brokers.values():
             entry.forget()
             entry.read_at, entry.refused, entry.state = float("-inf"), "", "waiting"
@@ -327,12 +325,14 @@ class LiveLoads:
         return entry.load is not None or entry.refused != "" or not self._worth(broker)
 
     def _worth(self, broker: str) -> bool:
-        """Return whether a broker computes its own statistics more rarely than it would be read."""
+        """Return whether the broker's statistics interval is longer than the quick reading interval."""
         return self.statistics_seconds(broker) > self._options.quick_interval
 
     def _due(self, broker: str, entry: _BrokerCounters, share: float) -> bool:
-        """Return whether to read a broker. Brokers take turns, `share` of an interval apart, so that a change which
-        concerns several of them shows in a part of the interval."""
+        """Return whether to read a broker now.
+
+        Readings of the brokers are spread over the interval (`share`: position of this broker in it, 0 to 1). So a
+        change that concerns several brokers is noticed within a part of the interval."""
         quick, now = self._options.quick_interval, self._clock.boot()
         if not self._worth(broker):
             return False
@@ -358,10 +358,10 @@ class LiveLoads:
         return (entry.quick_readings > 0 or self._clock.boot() < self._quick_until) and not self.demand.in_flight()
 
     def _probe_due(self, broker: str, entry: _BrokerCounters, share: float) -> bool:
-        """Return whether to probe a broker: while it is read rarely, and no moves are executed.
+        """Return whether to probe a broker. Brokers are probed while they are read rarely and no moves run.
 
-        A JVM whose share of the CPU is requested (`share_of`) reports it since the last request, so it is not
-        probed.
+        A broker whose CPU share is requested (`share_of`) is not probed: its JVM returns the share since the last
+        request, and a probe would be such a request.
         """
         if self._cpu_seconds is None or entry.load is None or entry.load.cpu_share is not None:
             return False
@@ -369,7 +369,7 @@ class LiveLoads:
             return False
         now, pace = self._clock.boot(), REFUSED_SECONDS if entry.probe_failed else self._probe_pace()
         rested = now >= entry.probe_at + entry.probe_took * (1 + REST)
-        # The first probe after a page starts a measurement, so it is sent immediately.
+        # The first probe after a reading only starts a measurement, so it is sent immediately.
         begins = entry.signal.before is None and not entry.probe_failed
         return rested and (begins or _is_turn(now, entry.probe_at, pace, share))
 
@@ -377,7 +377,7 @@ class LiveLoads:
         return max(self._options.quick_interval, len(self._brokers) / PROBES_A_SECOND)
 
     async def _probe(self, broker: str, entry: _BrokerCounters) -> None:
-        """Probe a broker. If that fails, its page is read at the usual interval, and it is probed again later."""
+        """Probe a broker. If that fails, its counters are read at the usual interval, and it is probed later."""
         assert self._cpu_seconds is not None
         try:
             async with self._probe_slots:
@@ -396,9 +396,9 @@ class LiveLoads:
             entry.probe = None
 
     def _check_signal(self, entry: _BrokerCounters, cpu_seconds: float) -> None:
-        """Read all brokers if this probe is very unusual, or if it and the one before it, of any broker, are unusual.
+        """Read all brokers if this probe is very unusual, or if this and a recent probe of any broker are unusual.
 
-        A single one may be noise. A false sign costs no more than the readings that are usual without probes.
+        A single unusual probe may be noise. A false alarm costs no more than the usual readings without probes.
         """
         now = self._clock.boot()
         largest = max((item.signal.values[-1] for item in self._brokers.values() if item.signal.values), default=0.0)
@@ -429,7 +429,7 @@ class LiveLoads:
             entry.forget()
         finally:
             entry.task = None
-            # The CPU that the page cost the broker is not a sign.
+            # The broker used CPU to write the page. Start a new measurement, so that this is not taken for a change.
             entry.signal.before = None
 
     async def _take(self, entry: _BrokerCounters, readings: Sequence[CounterReading]) -> None:
@@ -441,7 +441,7 @@ class LiveLoads:
         first = entry.reading is None
         entry.reading = entry.reading or readings[0]
         share = await self.share_of(entry.endpoint.broker_id)
-        # The readings of a new broker are replacement one at a time: each is a hit for a shedder.
+        # The readings of a new broker are used one at a time, because a shedder counts hits per new load.
         for place, reading in enumerate(readings[1:] if first else readings[-1:]):
             if place:
                 await self._clock.sleep(_SHOWN_SECONDS)
@@ -449,7 +449,9 @@ class LiveLoads:
             await self._measure(entry, reading, edges, share)
 
     async def _edges(self, namespaces: set[str]) -> dict[str, list[int]]:
-        """Return the boundaries of these namespaces. Raises CodecError if too many are new: a broker names them."""
+        """Return the bundle boundaries of these namespaces.
+
+        Raises CodecError if too many are new, because a broker could name any number of namespaces."""
         if len(self._boundaries) > _MOST_NAMESPACES:
             self._boundaries.clear()
         edges = {name: boundaries for name in namespaces if (boundaries := self._boundaries.get(name)) is not None}
@@ -497,9 +499,9 @@ class LiveLoads:
         self._last[kind, bundle] = at_ms, figures
 
     def _with_replicators(self, load: MeasuredLoad, broker: str) -> Floats:
-        """Return the traffic of `load`, with the last rates of a bundle's replicators where it has none.
+        """Return the traffic of `load`. Where it has no rates of a bundle's replicators, add the last known ones.
 
-        A broker reports no rates of a bundle's replicators before its first statistics of the bundle."""
+        A broker exports these rates only after its first statistics of the bundle."""
         traffic, since_ms = load.traffic.copy(), load.to_ms - 1000 * self.statistics_seconds(broker)
         for row, bundle in enumerate(load.bundles):
             if load.replicated[row].any():
@@ -537,21 +539,21 @@ class LiveLoads:
             return "quick_reports", report
         if entry.load is None or entry.endpoint.start_timestamp != report.start_timestamp:
             return "waiting", report
-        # A report is at worst of the statistics interval before the last one.
+        # The values of a report may be as old as the start of the statistics interval before the last one.
         lag_ms = int(2000 * self.statistics_seconds(report.broker_id))
         oldest_ms = report.updated_ms - lag_ms
         # Prometheus' clock may be ahead of ours. A load that begins in the future would make moves count as settled.
         if not oldest_ms <= entry.load.from_ms <= self._clock.wall_ms():
             return "outdated", report
-        # A collector may drop the counters of topics. A broker has no topics only if it had some before and reports so
-        # in time.
+        # If a metrics collector drops the counters of topics, a broker seems to have none. Believe that only if its
+        # report agrees, or if its counters contained topics recently.
         if not entry.load.bundles and report.num_topics > 0 and oldest_ms > entry.topics_ms:
             return "no_topics", report
         new_report = entry.replacement is None or entry.replacement[0] is not report
         if entry.replacement is None or new_report or entry.replacement[1] is not entry.load:
             if entry.replacement is not None and (entry.replacement[0].cores is None) != (report.cores is None):
                 entry.others = 0.0  # the value of a host does not apply to a container, or vice versa
-            # The loads from the time of an older report are dropped one at a time, so the result becomes less exact.
+            # Loads from the time of an old report are dropped one at a time, so a new estimate would be less exact.
             newer = entry.replacement is None or entry.replacement[0].updated_ms < report.updated_ms
             if newer or entry.load.from_ms < report.updated_ms:
                 entry.others = others_share(report, entry.loads, entry.others, lag_ms)
@@ -568,7 +570,8 @@ class LiveLoads:
         entry.agreement.compare(report, int(1000 * self.statistics_seconds(broker)))
         entry.doubt = entry.agreement.doubt(self.other_assigner(broker))
         if entry.doubt and trusted:
-            _log.warning("load reports are used", code=Code.COUNTERS_DISAGREE, broker=broker, reason=entry.doubt)
+            text = "counters disagree with load reports; reports are used"
+            _log.warning(text, code=Code.COUNTERS_DISAGREE, broker=broker, reason=entry.doubt)
 
     def _recent_traffic(self, bundles: Sequence[str], since_ms: int) -> dict[str, Floats]:
         """Return the traffic of the bundles that were measured completely since `since_ms`."""
@@ -583,7 +586,9 @@ class LiveLoads:
 
 
 def _is_turn(now: float, last: float, pace: float, share: float) -> bool:
-    """Return whether a turn has begun since `last`. Turns are `pace` apart, and begin at `share` of it."""
+    """Return whether a turn began between `last` and `now`.
+
+    Turns begin every `pace` seconds, `share` (0 to 1) of that after its start. Times are in seconds."""
     return (now - share * pace) // pace > (last - share * pace) // pace
 
 

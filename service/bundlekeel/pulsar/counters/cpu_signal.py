@@ -1,7 +1,7 @@
-"""A cheap sign that a broker's load changed: the CPU time of its process, which costs 9 KB instead of a metrics page.
+"""Detects changes of a broker's load by the CPU time of its process, which takes 9 KB instead of a metrics page.
 
 CPU use varies by a tenth and more, for example while the broker collects garbage or writes a page for Prometheus. So a
-value is unusual only if it is outside of the range of all values of the last minute and more.
+value is unusual only if it is outside of the range of all values of more than the last minute.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 # 28 probes 3 s apart contain a scrape of Prometheus, which comes once a minute by default.
 _VALUES: Final = 28
-# A range of fewer values is not significant.
+# With fewer values, no value counts as unusual.
 _LEAST_VALUES: Final = 6
 
 
@@ -30,7 +30,7 @@ class CpuSignal:
         if before is None or at <= before[0] or cpu_seconds < before[1]:
             return 0.0
         cores = (cpu_seconds - before[1]) / (at - before[0])
-        # Without the last one: it may be the first one after the change.
+        # Without the newest earlier value, which may be the first one after the change.
         usual = list(self.values)[:-1]
         self.values.append(cores)
         if len(usual) < _LEAST_VALUES:

@@ -1,4 +1,4 @@
-"""Counters of brokers from the operator's Prometheus, which scrapes them anyway: no extra load for brokers."""
+"""Counters of brokers from the operator's Prometheus. Brokers have no extra load, because it scrapes them anyway."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PrometheusOptions:
 
 
 class PrometheusCounters:
-    """`ports.TopicCounters` over Prometheus' HTTP API. Constructed inside or outside an event loop, used inside one."""
+    """`ports.TopicCounters` over Prometheus' HTTP API. May be created outside of an event loop, but not used there."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class PrometheusCounters:
         self._options = options
         self._clock = clock
         self._token = token
-        # An operator who selects series by a label `cluster` may have replaced Pulsar's own label by it.
+        # If operators configured a label `cluster`, it may have replaced Pulsar's own label of that name.
         self._clusters = {options.cluster, options.labels.get("cluster", "")} - {""} if options.cluster else ()
         self._known: tuple[float, list[str]] = (float("-inf"), [])
         # Brokers matched by each value, with the time of the last match (boot clock, seconds).
@@ -88,7 +88,9 @@ class PrometheusCounters:
         await self._http.aclose()
 
     async def _name_of(self, broker: BrokerEndpoint) -> str:
-        """Return the label value of this broker. Raises AdminFault unless exactly one matches it, and it alone."""
+        """Return the label value of this broker.
+
+        Raises AdminFault unless exactly one value matches this broker, and matches no other broker."""
         at, names = self._known
         if self._clock.boot() - at > _KNOWN_SECONDS:
             names = await self._names()
@@ -123,11 +125,11 @@ class PrometheusCounters:
         return "{" + ",".join([*(f"{label}={json.dumps(value)}" for label, value in labels.items()), *others]) + "}"
 
     async def _ask(self, path: str, fields: Mapping[str, str]) -> bytes:
-        """Return the body of Prometheus' response. Raises the matching AdminApiError, without headers."""
+        """Return the body of Prometheus' response. Raises AdminApiError, whose text never contains headers (tokens)."""
         url = f"{self._options.url.rstrip('/')}/api/v1/{path}"
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token.current()}"}
         try:
-            # The timeout of httpx applies to each piece, this one to all of them.
+            # The timeout of httpx applies to each piece of a response, this one to the whole response.
             async with (
                 asyncio.timeout(self._options.timeout),
                 self._http.stream("GET", url, params=dict(fields), headers=headers) as answer,
@@ -150,7 +152,7 @@ class PrometheusCounters:
 
 
 async def _matching(broker: BrokerEndpoint, names: Sequence[str]) -> list[str]:
-    """Return the label values that match a broker, by the first rule that any of them fits."""
+    """Return the label values that match a broker. Rules are tried in order, until one matches any value."""
     urls = [url for url in (broker.web_url, broker.web_url_tls) if url]
     places = [host_and_port(url) for url in urls]
     hosts = {host for host, _ in places}

@@ -1,10 +1,10 @@
 """Metrics of a broker: counters of its topics, latency and errors of its clients.
 
 Counters come from the Prometheus page of the broker (`/metrics/`, text format 0.0.4; `TopicStats.printTopicStats`) or
-from Prometheus. Incoming traffic is there once per topic, outgoing traffic once per subscription and, with
-`exposeConsumerLevelMetricsInPrometheus`, again per consumer. Neither contains the traffic of replicators: brokers
-report those rates per topic and remote cluster. With `exposeTopicLevelMetricsInPrometheus=false` the same names are
-there once per namespace.
+from Prometheus. The page has one series of incoming traffic per topic, and one of outgoing traffic per
+subscription and, with `exposeConsumerLevelMetricsInPrometheus`, also per consumer. These do not contain the traffic of
+replicators, which has its own series per topic and remote cluster. With `exposeTopicLevelMetricsInPrometheus=false` the
+same names have one series per namespace.
 
 Latency and errors come from `/admin/v2/broker-stats/metrics` (`MetricsGenerator`): a list of `{"dimensions": {..},
 "metrics": {..}}`. Failed lookups come from the Prometheus page only.
@@ -42,7 +42,7 @@ _FIGURES: Final = (
     b"pulsar_producers_count",
 )
 _OUT: Final = (1, 3)
-# Means of the broker's last statistics interval, of the columns `_OUT`. Their label `remote_cluster` is not read.
+# Rates of replicators, as means of the last statistics interval: added to the columns `_OUT`, over all remote clusters.
 _REPLICATED: Final = (b"pulsar_replication_rate_out", b"pulsar_replication_throughput_out")
 _CONSUMERS: Final = 4
 # The labels that distinguish rows, in the order of `_Table.row`.
@@ -54,34 +54,34 @@ _CPU: Final = PROCESS_CPU.encode()
 _DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
 _LONGEST_LINE: Final = 64 * 1024
 _PULSARS: Final = "pulsar_"
-# The series that a page is reduced to.
+# The series that are read from a metrics page.
 NAMES: Final = tuple(name.decode() for name in (*_COLUMNS, _CPU, _DIRECT_MEMORY))
-# The series that Prometheus is queried for: a broker without topics exports the last one, no other process does.
+# The series that Prometheus is queried for. Only brokers export the last one, also brokers without topics.
 SCRAPED_NAMES: Final = (*NAMES, "pulsar_broker_topics_count")
 # Name, labels and value of a sample; a timestamp may follow.
 _SAMPLE: Final = re.compile(rb"\n(%s)(?:[ \t]*\{([^\n]*)\}[ \t]*|[ \t]+)(\S*)" % "|".join(NAMES).encode())
 # A label as the text format defines it. Its name may be any word: Pulsar does not check custom ones (PIP-447).
 _LABEL: Final = re.compile(rb'([^\s"=,{}]+)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*(?:,|\Z)')
 _ALL_LABELS: Final = re.compile(rb"(?:[ \t]*%s)*[ \t]*" % _LABEL.pattern)
-# The labels of most series, parsed in a fifth of the time: Pulsar's own of a topic or subscription, without escapes.
+# The labels of most series (Pulsar's own, without escapes). This pattern takes a fifth of the time of `_LABEL`.
 _USUAL: Final = rb'cluster="[^"\\]*",namespace="([^"\\]*)",topic="([^"\\]*)"(?:,subscription="([^"\\]*)")?'
 _USUAL_LABELS: Final = re.compile(_USUAL)
 # All escapes of the text format; Prometheus keeps the backslash of any other sequence.
 _ESCAPE: Final = re.compile(rb'\\([\\"n])')
-# Rows of samples that count no topic of their own, and of samples that cannot be read.
+# Instead of a row: samples that are not of a topic or subscription, and samples that cannot be read.
 _NO_ROW: Final = -1
 _UNREADABLE: Final = -2
 
 
 class PageLines:
-    """Keeps the samples of some names of a page that arrives in pieces, at most the first `most` of them.
+    """Selects the samples with some names from a page that arrives in pieces; at most the first `most` samples.
 
     A page has about 13 KB per topic, of which counters and sessions are 1 KB.
     """
 
     def __init__(self, names: Sequence[str] = NAMES, *, most: int = sys.maxsize) -> None:
         self._most = most
-        # Nearly each line of a page starts with it. One comparison for all names halves the time.
+        # Nearly each line of a page starts with this prefix. One comparison for all names halves the time.
         ours = [name.removeprefix(_PULSARS) for name in names if name.startswith(_PULSARS)]
         others = [name for name in names if not name.startswith(_PULSARS)]
         either = "|".join([f"{_PULSARS}(?:{'|'.join(ours)})", *others])
@@ -102,10 +102,11 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     """Decode topics, counters and sessions of one page, read between two times (Unix ms).
 
     An invalid value counts as 0. A series with invalid labels or topic name is skipped. Raises CodecError if the page
-    is not that of a broker, has series of namespaces only, has no readable topic, or lacks a metric of topics.
+    is not from a broker, has only series of namespaces, has no readable topic, or lacks a metric of topics.
     """
     table = _Table()
-    # Samples of one topic have the same labels, or an additional subscription: they are parsed twice, not six times.
+    # Samples of one topic have the same labels, or also a subscription: labels are parsed twice per topic, not six
+    # times.
     rows: dict[bytes, int] = {}
     process: dict[bytes, float] = {}
     for match in _SAMPLE.finditer(b"\n" + page):
@@ -129,7 +130,7 @@ def _label_values(labels: bytes) -> list[bytes] | None:
         return [topic, b"", namespace, subscription, b""]
     if not _ALL_LABELS.fullmatch(labels):
         return None
-    # Pulsar writes custom labels after its own: of two equal names the first one counts.
+    # Pulsar writes custom labels after its own, so the first of two equal names is Pulsar's.
     pairs = dict(reversed(_LABEL.findall(labels)))
     values = [pairs.get(name, b"") for name in _LABELS]
     return [_ESCAPE.sub(_unescape, value) for value in values] if b"\\" in labels else values
@@ -149,17 +150,17 @@ class _Table:
         self._namespace: list[int] = []
         self._samples: list[tuple[int, int, float]] = []
         self._any = False
-        # The first series that cannot be read, and the columns of all of them.
+        # The first series that cannot be read, and the columns of all unreadable series.
         self._skipped = b""
         self._skipped_columns: set[int] = set()
 
     def row(self, topic: bytes, partition: bytes, namespace: bytes, subscription: bytes, consumer: bytes) -> int:
         """Return the row of a topic or its subscription.
 
-        `_NO_ROW` for a sample of a namespace (`topic` is empty; before 2.11 a broker without topics exports one without
-        a namespace, too) and of a consumer, which its subscription includes. `_UNREADABLE` if the topic is not a full
-        topic name. `partition`: the part of the name after its first `-partition-`, -1 for none, if
-        splitTopicAndPartitionLabelInPrometheus is set (`TopicStats.writeTopicMetric`).
+        Returns `_NO_ROW` for a sample of a namespace (`topic` is empty) or of a consumer, because the sample of its
+        subscription includes it. Returns `_UNREADABLE` if the topic is not a full topic name. `partition`: with
+        splitTopicAndPartitionLabelInPrometheus, the part of the name after its first `-partition-`; -1: none
+        (`TopicStats.writeTopicMetric`).
         """
         self._any |= bool(topic or namespace)
         if not topic or consumer:
@@ -229,7 +230,7 @@ class _Table:
     def _check_names(columns: set[int], *, consumers: bool) -> None:
         """Raise CodecError if metrics of topics are missing, for example because a collector drops some names.
 
-        Without any subscription there is no outgoing traffic. But consumers imply subscriptions.
+        Outgoing traffic may be missing if there are no subscriptions, but not if there are `consumers`.
         """
         needed = [column for column in range(len(_FIGURES)) if consumers or column not in _OUT]
         if missing := [NAMES[column] for column in needed if column not in columns]:
@@ -249,10 +250,10 @@ class _Series(msgspec.Struct):
         return self.metric.get("__name__", "")
 
     def label(self, name: str, process: _Series | None = None) -> str:
-        """Return the value of Pulsar's own label, empty if there is none.
+        """Return the value of the label that Pulsar itself set; empty: none.
 
-        Without honor_labels Prometheus renames it to `exported_…` if the target has a label of this name. `process`: a
-        series that has only the target's labels of these names, so that an equal value is the target's.
+        Without honor_labels Prometheus renames Pulsar's label to `exported_…` if the scrape target has a label of the
+        same name. `process`: a series with only the labels of the target. A value that is equal there is the target's.
         """
         value = self.metric.get(name, "")
         if process is not None and value == process.metric.get(name):
@@ -262,7 +263,7 @@ class _Series(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A scraped process: its `process_cpu_seconds_total`, its labels, and all series that have them."""
+    """A scraped process: its `process_cpu_seconds_total`, its labels, and all series with these labels."""
 
     process: _Series
     labels: Set[tuple[str, str]]
@@ -280,9 +281,9 @@ class _Answer(msgspec.Struct):
 def decode_scrapes(body: bytes, clusters: Collection[str] = ()) -> list[CounterReading]:
     """Decode the last three scrapes of one broker in a response of Prometheus (`/api/v1/query`), in order of time.
 
-    All samples of a scrape have its time, so a topic that the broker unloaded before is not in it. `clusters`: accepted
-    values of Pulsar's own label `cluster`; empty: any. Raises CodecError as `decode_counters` does, and if not exactly
-    one scrape target is a broker.
+    All samples of a scrape have the same time. So a scrape does not contain topics that were unloaded before.
+    `clusters`: accepted values of Pulsar's own label `cluster`; empty: any. Raises CodecError as `decode_counters`
+    does, and if not exactly one scrape target is a broker.
     """
     series = read(body, _Answer, what="the answer of Prometheus", limit=LARGE).data.result
     if not series:
@@ -320,12 +321,12 @@ def decode_label_values(body: bytes) -> list[str]:
 def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:
     """Return the scrape target that exports Pulsar's series. Raises CodecError if there is not exactly one.
 
-    Another process of the broker's pod exports `process_cpu_seconds_total`, too. A target whose scrapes ended before
-    those of another started is not a second one: it is the broker before its restart.
+    Other processes in the broker's pod also export `process_cpu_seconds_total`. If the scrapes of one target ended
+    before those of another started, both are the same broker, before and after a restart.
     """
     targets = [_target(item, series) for item in series if item.name == PROCESS_CPU and item.values]
     targets = [target for target in targets if any(item.name.startswith(_PULSARS) for item in target.series)]
-    # A process with fewer labels than the broker matches the broker's series, too.
+    # A process whose labels are a part of the broker's labels would match the broker's series, too.
     targets = [item for item in targets if not any(item.labels < other.labels for other in targets)]
     if not targets:
         label = f" with cluster={' or '.join(sorted(clusters))}" if clusters else ""
@@ -343,16 +344,16 @@ def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:
 
 
 def _target(process: _Series, series: Sequence[_Series]) -> _Target:
-    """Return the target of a process. With honor_labels a topic's own labels replace those of the target."""
+    """Return the target of a process, with its series. With honor_labels, series may replace labels of the target."""
     labels = {name: value for name, value in process.metric.items() if name not in _NOT_OF_TARGET}.items()
     return _Target(process, labels, [item for item in series if labels <= item.metric.items()])
 
 
 def _namespace(topic: bytes, label: bytes) -> bytes:
-    """Return `tenant/namespace` of a full topic name, empty if it is not one.
+    """Return `tenant/namespace` of a full topic name; empty: it is not one.
 
-    `label`: the label `namespace`, which may be that of Kubernetes. It counts only to tell `tenant/cluster/namespace`
-    from a local name with a slash.
+    `label`: the label `namespace`, which may also be the Kubernetes namespace. It serves only to distinguish
+    `tenant/cluster/namespace` from a topic whose local name contains a slash.
     """
     _, _, name = topic.partition(b"://")
     parts = name.split(b"/", 2)
@@ -370,8 +371,8 @@ def _sample(text: str | bytes) -> float:
     return value if 0 < value <= MAX_NUMBER else 0.0
 
 
-# Messages stored since the last statistics run, by duration: lower and upper bound in ms, the last one without an upper
-# bound. The broker's `brk_ml_` metrics are the same for the last minute.
+# Number of messages stored since the last statistics run, by duration: lower and upper bound in ms. The last bucket has
+# no upper bound.
 _BUCKET: Final = re.compile(r"brk_AddEntryLatencyBuckets_([0-9.]+)_([0-9.]+|OVERFLOW)")
 _OPENED: Final = "brk_connection_created_total_count"
 # In Prometheus' text format, with any labels.

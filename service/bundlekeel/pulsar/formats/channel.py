@@ -1,7 +1,7 @@
 """Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, in topic and store.
 
-An unusable field makes the whole entry unusable: an owner estimated from half of it is worse than none. Unknown fields
-of other releases are ignored. Jackson omits nulls, but writes them inside the map of children.
+An unusable field makes the whole entry unusable, because an owner derived from half an entry may be wrong. Unknown
+fields of other releases are ignored. Jackson omits nulls, but writes them inside the map of children.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY
 
 
 def check_bundle(name: str) -> str:
-    """Return the key of an entry. Raises CodecError if it is not a bundle's full name."""
+    """Return `name`, the key of an entry. Raises CodecError if it is not a bundle's full name."""
     if not is_bundle(name):
         raise CodecError(f"{name[:200]!a} is not a bundle name", code=Code.WRONG_TYPE, field="key")
     return name
 
 
 def _odd(data: bytes) -> _Data:
-    """Raise CodecError with the field that the strict decoder rejected."""
+    """Decode an entry that the strict decoder rejected. Raises CodecError with the unusable field."""
     raw = load_object(data, exact=True)
     children = _field(raw, _CHILDREN, dict, {})
     for child, broker in children.items():
@@ -88,7 +88,8 @@ def _checked(raw: _Data) -> ServiceUnit:
     source = _broker("sourceBroker", raw.source_broker)
     if state is not UnitState.FREE and not destination.strip() and not source.strip():
         raise _wrong("dstBroker", f"{state} names no broker")
-    # After the largest version Java continues with the smallest. Other negative versions are never written.
+    # After the largest version, Java continues with the smallest (negative) number. Brokers write no other negative
+    # one.
     if not 0 <= raw.version_id <= MAX_VERSION and raw.version_id != MIN_VERSION:
         raise _wrong("versionId", f"{_short(raw.version_id)} is not a version")
     if not 0 <= raw.timestamp <= MAX_VERSION:
@@ -109,7 +110,10 @@ def _checked(raw: _Data) -> ServiceUnit:
 
 
 def _broker(name: str, broker: str | None) -> str:
-    """Return a broker id, "" for null. Raises CodecError if it could not be written unchanged (a control character)."""
+    """Return a broker id; "" for null.
+
+    Raises CodecError if it contains a control character or is otherwise unusable.
+    """
     text = broker or ""
     if "\ufffd" in text or clean(text) != text:
         raise _wrong(name, f"{text[:50]!a} is not a broker id")

@@ -1,8 +1,8 @@
 """Load data of the extensible load manager (PIP-192): `BrokerLoadData` and `TopBundlesLoadData`.
 
-As with reports, the typed decoder rejects everything unusual. Only then the tolerant one reads the same bytes and
-records a fault for each field that it replaces. A broker whose load is unknown because of that
-(`model.extensible.load_unknown`) is excluded.
+As with reports, a typed decoder reads normal records and rejects unusual ones. A tolerant decoder then reads the same
+bytes, and records a fault for each unusable field, which it replaces by a default. A broker whose load is unknown
+because of that (`model.extensible.load_unknown`) is excluded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ _TOPS: Final = msgspec.json.Decoder(_Tops | list[_Top])
 def decode_broker_load(
     broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES
 ) -> BrokerLoadData:
-    """Decode one `BrokerLoadData`. Raises CodecError only; single bad fields are in `faults` instead."""
+    """Decode one `BrokerLoadData`.
+
+    Unusable fields are listed in `faults`. Raises CodecError if all of it is unusable.
+    """
     _check_size(data, max_bytes)
     try:
         typed = _LOAD.decode(data)
@@ -87,7 +90,8 @@ def decode_broker_load(
 
 
 def _share(item: _Usage) -> float:
-    """Return the used share of a resource, 0 to 1; 0 without a limit, since the broker does not measure it then."""
+    """Return the used share of a resource, 0 to 1; 0 if it has no limit, because the broker does not measure it
+    then."""
     return min(_bounded(item.usage) / item.limit, 1.0) if item.limit > 0 else 0.0
 
 
@@ -97,7 +101,7 @@ def _bounded(value: float) -> float:
 
 
 def decode_top_bundles(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BundleLoads:
-    """Decode one `TopBundlesLoadData`, or the bare list in it. Raises CodecError only; see `decode_broker_load`."""
+    """Decode one `TopBundlesLoadData`, or only its list of bundles. Faults and errors: see `decode_broker_load`."""
     _check_size(data, max_bytes)
     try:
         typed = _TOPS.decode(data)

@@ -1,11 +1,11 @@
-"""Convert bytes that other processes wrote to values, within limits, or raise `CodecError`. Done nowhere else.
+"""Convert bytes that other processes wrote to values, within limits, or raise `CodecError`. No other module does that.
 
-There are limits on decoded bytes, nesting, the number of values and the digits of integers, each checked before it
-costs anything. Text is UTF-8 with replacement. Control characters and lone surrogates are replaced, so that every text
-can be encoded again and shown on a terminal. No regular expression is used.
+Decoded bytes, nesting, the number of values and the digits of integers are limited. Each limit is checked before the
+data cost time or memory. Text is UTF-8 with replacement. Control characters and lone surrogates are replaced, so that
+every text can be encoded again and shown on a terminal. No regular expression is used.
 
-Data have at most `Limit.nbytes` bytes, and reading takes at most `GROWTH_BYTES` in addition (for `DOCUMENT`; twice as
-many for `REPORT`).
+Data have at most `Limit.nbytes` bytes. Reading takes at most `GROWTH_BYTES` of additional memory (for `DOCUMENT`; twice
+as much for `REPORT`).
 
 Pulsar's records are then read field by field (`Fields`). An unusable field becomes a default and a fault, a (code,
 field) pair. The reader of the record decides on the effect of a fault. Jackson writes NaN and infinity as the strings
@@ -55,7 +55,7 @@ GROWTH_BYTES: Final = 64 * 1024 * 1024
 
 # Fields with times in ms whose names do not end with `_ms`, also as the values of a mapping.
 _TIMES: Final = frozenset({"reported", "compared", "undone", "reverted"})
-# Documents contain squares of rates.
+# Documents also contain squares of rates, which have this limit.
 _MAX_SQUARE: Final = MAX_NUMBER**2
 # Real records nest 12 deep at most; Python's own recursion ends near 1,000.
 MAX_DEPTH: Final = 64
@@ -65,24 +65,25 @@ _LONG: Final = b"0" * _MAX_DIGITS
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _NO_VALUES: Final = bytes(byte for byte in range(256) if byte not in b"[]{},")
 _NO_NESTING: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
-# They change the direction of the text around them, so that a name resembles another one; and line separators.
+# Characters that change the direction of the text around them, so that a name resembles another one; line separators.
 _TURNING: Final = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _CLEANED: Final = dict.fromkeys(
     (*range(32), *range(127, 160), *_TURNING, *range(0xD800, 0xE000)), "\ufffd"
 ) | dict.fromkeys(map(ord, "\t\n\r"), " ")
 
 
-# How UTF-8 of these characters begins. Most other letters begin otherwise, so one "ü" does not cost the fast decoder.
+# First bytes of characters to clean, in UTF-8. Most letters have other first bytes, so text with "ü" is still read
+# fast.
 _CLEANED_STARTS: Final = (b"\xc2", b"\xd8\x9c", b"\xe2\x80", b"\xe2\x81", b"\xed")
 
 
 def unreadable(what: str, why: object, *, code: str = Code.NOT_JSON, field: str = "") -> CodecError:
-    """Return the error for unreadable data: `what` it is, and the reason."""
+    """Return the error for unreadable data. `what`: name of the data. `why`: the reason."""
     return CodecError(f"{what} cannot be read: {clean(str(why))[:200]}", code=code, field=field)
 
 
 def clean(text: str) -> str:
-    """Return `text` without control characters, direction marks and lone surrogates, fit for files and terminals."""
+    """Return `text` without control characters, direction marks and lone surrogates, for files and terminals."""
     return text if text.isprintable() else text.translate(_CLEANED)
 
 
@@ -97,7 +98,7 @@ def text_of(data: bytes) -> str:
 
 
 def inflated(data: bytes, *, what: str) -> bytes:
-    """Decompress `data` with zlib. Raises CodecError if it is torn or larger than the limit."""
+    """Decompress `data` with zlib. Raises CodecError if it is cut off or larger than the limit."""
     inflater = zlib.decompressobj()
     try:
         plain = inflater.decompress(data, INFLATED_BYTES + 1)
@@ -113,14 +114,14 @@ def inflated(data: bytes, *, what: str) -> bytes:
 def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False, finite: bool = False) -> Any:
     """Return the JSON in `data` as dicts, lists and scalars, with clean strings. Raises CodecError.
 
-    NaN, infinities and too large numbers are floats, which `finite` rejects. `exact` rejects bytes that are not UTF-8,
-    where a name with a replaced letter could equal another one.
+    NaN, infinities and too large numbers become floats; `finite` rejects them. `exact` rejects bytes that are not
+    UTF-8: otherwise two names could become equal by replacements.
     """
     check_size(data, what, limit)
     try:
         text = data.decode("utf-8", "strict" if exact else "replace")
         if _is_plain(data, limit) and not finite:
-            with contextlib.suppress(ValueError):  # a control character as it is
+            with contextlib.suppress(ValueError):  # an unescaped control character
                 return json.loads(text)
         return cleaned(json.loads(text, parse_int=_integer, strict=False), finite=finite)
     except (ValueError, RecursionError) as error:
@@ -130,8 +131,8 @@ def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False
 def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exact: bool = False) -> T:
     """Return the JSON in `data` as a value of a type, cleaned like in `load`. Numbers and booleans may be strings.
 
-    Data without anything to clean are passed directly to the typed decoder. Raises CodecError with the field that does
-    not fit.
+    Data that need no cleaning are passed directly to the typed decoder. Raises CodecError with the field that does not
+    fit.
     """
     check_size(data, what, limit)
     try:
@@ -169,10 +170,10 @@ def utc(wall_ms: float, *, field: str) -> datetime:
 
 
 def check_ranges(value: Any, *, what: str, name: str = "") -> None:
-    """Check all times and numbers in a document of ours. Raises CodecError with the name of a field out of range.
+    """Check all times and numbers in a document of Bundlekeel. Raises CodecError with the first field out of range.
 
-    Fields `..._ms`, and those in `_TIMES`, are Unix times in ms from 0 to `MAX_TIME_MS`; 0 is for none. Later ones
-    cannot be shown, or moved to another machine's clock. Counts are -1 or more; -1 is for none.
+    Fields `..._ms`, and those in `_TIMES`, are Unix times in ms from 0 (none) to `MAX_TIME_MS`: later times cannot be
+    shown, or shifted to another machine's clock. Counts are -1 (none) or more.
     """
     kind: Any = type(value)
     if kind is int or kind is float:
@@ -235,7 +236,7 @@ def _too_large(what: str, nbytes: int) -> CodecError:
 def _is_plain(data: bytes, limit: Limit) -> bool:
     """Return whether a decoder may read the data unchanged: nothing to clean, no long integer, not deep."""
     if b"\\" in data:
-        # Quotes and backslashes are the only harmless escapes.
+        # Other escapes may produce characters that must be cleaned.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     if b"\\" in data or b"\x7f" in data or _LONG in data.translate(_DIGITS):
         return False
@@ -261,7 +262,7 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
-# A record may contain thousands of bad fields. After this many they are only counted.
+# A record may contain thousands of unusable fields. Only this many are listed; the others are counted.
 MAX_FAULTS: Final = 100
 
 

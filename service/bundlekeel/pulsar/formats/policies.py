@@ -29,7 +29,7 @@ def _policy(name: str, fields: Fields, faults: Faults) -> IsolationPolicy:
         namespaces=_texts(fields, "namespaces", f"{name}.namespaces", faults),
         primary=_texts(fields, "primary", f"{name}.primary", faults),
         secondary=_texts(fields, "secondary", f"{name}.secondary", faults),
-        # A map of texts in Pulsar, so the number is spelled out.
+        # In Pulsar this is a map of strings, so the number is a string.
         min_limit=failover.child("parameters").integer("min_limit", required=True),
     )
 
@@ -51,7 +51,7 @@ def decode_anti_affinity_group(data: bytes) -> str:
 
 
 def _texts(fields: Fields, name: str, path: str, faults: Faults) -> tuple[str, ...]:
-    """Return an array of strings. An absent one is empty, because brokers omit nulls."""
+    """Return an array of strings. If it is missing it is empty, because brokers omit nulls."""
     items = fields.items(name)
     if not all(isinstance(item, str) for item in items):
         faults.add(Code.WRONG_TYPE, path)

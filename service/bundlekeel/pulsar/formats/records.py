@@ -1,4 +1,4 @@
-"""The smaller records: averages, quotas, ownership, boundaries, leader, endpoints, and the kind of a broker.
+"""Decodes the smaller records: averages, quotas, owners, bundle boundaries, leader, endpoints, and a broker's kind.
 
 Unlike reports, these are used completely or not at all: an invalid number makes the record unusable, because a wrong
 average of 1,000 samples would mislead for hours.
@@ -24,7 +24,7 @@ from bundlekeel.pulsar.formats.report import RATES
 LoadManagerKind = Literal["modular", "simple", "extensible"]
 
 _QUOTA_RATES: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut")
-# A quota seeds both terms as if they were full (ModularLoadManagerImpl: "ample history").
+# A quota counts as a full history of both averages, short and long (ModularLoadManagerImpl: "ample history").
 _SHORT_SAMPLES: Final = 10
 _LONG_SAMPLES: Final = 1000
 # Pulsar 4 has about 500.
@@ -69,7 +69,7 @@ def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
 
 
 def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """Decode `/loadbalance/bundle-data/...`. An absent term or number counts as never sampled, i.e. zero."""
+    """Decode `/loadbalance/bundle-data/...`. A missing average or number counts as never sampled, i.e. zero."""
     fields, faults = _open(data)
     if not fields.has("shortTermData") and not fields.has("longTermData"):
         raise CodecError("the record holds no averages", code=Code.WRONG_TYPE, field="shortTermData")
@@ -88,7 +88,7 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
 
 
 def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """Decode `/loadbalance/resource-quota/...`. The quota is used for both terms, as if fully sampled."""
+    """Decode `/loadbalance/resource-quota/...`. The quota becomes both averages, short and long, with all samples."""
     fields, faults = _open(data)
     if not any(fields.has(name) for name in _QUOTA_RATES):
         raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")
@@ -100,7 +100,7 @@ def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAvera
 
 
 def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
-    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 the broker id is that of the web URL."""
+    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 the broker id comes from the web URL."""
     fields, faults = _open(data)
     web_url = fields.text("httpUrl") or fields.text("httpUrlTls")
     broker_id = fields.text("brokerId") or broker_id_of_url(web_url)
@@ -115,7 +115,10 @@ def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
 
 
 def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
-    """Return the boundaries in `LocalPolicies` or `Policies`. Raises CodecError if the range is not complete."""
+    """Return the bundle boundaries in `LocalPolicies` or `Policies`.
+
+    Raises CodecError if they do not cover all hashes.
+    """
     fields, faults = _open(data)
     texts = fields.child("bundles").items("boundaries")
     refuse_faults(faults)
@@ -140,8 +143,8 @@ def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
 
 
 def decode_migration(data: bytes, *, stamp: int) -> StoreMigration:
-    """Return the state of a store migration (`MigrationState`). A record that cannot be read has the phase UNREADABLE:
-    the brokers write it only when a migration begins."""
+    """Return the state of a store migration (`MigrationState`). A record that cannot be read has the phase UNREADABLE,
+    not NOT_STARTED: brokers write such a record only when a migration begins."""
     try:
         fields, _ = _open(data)
     except CodecError:
@@ -150,7 +153,7 @@ def decode_migration(data: bytes, *, stamp: int) -> StoreMigration:
 
 
 def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint:
-    """Return the addresses of a registered broker. Every load manager writes these fields under the same names."""
+    """Return the addresses of a registered broker. All load managers write these fields with the same names."""
     fields, _ = _open(data, REPORT)
     return BrokerEndpoint(
         broker_id=broker_id,
@@ -188,13 +191,13 @@ def _rates(fields: Fields, names: tuple[str, str, str, str]) -> _Rates:
 
 
 def refuse_faults(faults: Faults) -> None:
-    """Raise the first fault: these records are used whole or not at all."""
+    """Raise CodecError with the first fault, if there is one: these records are used completely or not at all."""
     for code, field in faults.as_tuple():
         raise CodecError(f"{field} is unusable ({code})", code=code, field=field)
 
 
 def decode_settings(data: bytes) -> dict[str, str]:
-    """Return settings of a broker by name. Values that are not texts are returned as JSON.
+    """Return settings of a broker by name. Values that are not strings are returned as JSON.
 
     Raises CodecError if `data` is not a JSON object, or has more than 2,000 settings: all settings are in memory.
     """

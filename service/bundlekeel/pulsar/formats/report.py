@@ -1,7 +1,8 @@
-"""Decode `LocalBrokerData` to `BrokerReport`: a typed decoder for normal records, a tolerant one for the rest.
+"""Decode `LocalBrokerData` to `BrokerReport`: a typed decoder reads normal records, a tolerant one all others.
 
 The typed decoder rejects everything unusual: a string, null, NaN or negative value in place of a number, or a missing
-number. Only then the tolerant one reads the same bytes and records a fault for each field that it replaces.
+number. The tolerant decoder then reads the same bytes, and records a fault for each field that it replaces by a
+default.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from bundlekeel.pulsar.formats.external_input import (
 
 MAX_REPORT_BYTES: Final = REPORT.nbytes
 
-# Stricter than `model.names.parse_bundle` in one point. A name that could not be written unchanged (whitespace,
-# control characters, lone surrogates), or that contains a replacement of one, is not valid.
+# Stricter than `model.names.parse_bundle` in one point: a name must not contain characters that cannot be written
+# unchanged (whitespace, control characters, lone surrogates), or their replacement U+FFFD.
 _PART = r"[^/\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")
-# The same for all names of a report together, one per line, in the only spelling that brokers use.
+# All names of a report together, one per line, in the usual spelling. Names that do not match are checked one by one.
 _USUAL_BUNDLES = re.compile(r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-f]{8}_0x[0-9a-f]{8}\n)*+", re.ASCII)
 _USAGES: Final = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
@@ -106,10 +107,13 @@ _ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl")
 
 
 def decode_report(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BrokerReport:
-    """Decode one broker's report. Raises CodecError only; single bad fields end up in `faults` instead."""
+    """Decode one broker's report.
+
+    Unusable fields are listed in `faults`. Raises CodecError if all of it is unusable.
+    """
     if len(data) > max_bytes:
         raise CodecError(f"the report has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
-    # Whoever raises the bytes raises the values, in proportion.
+    # An operator who allows larger reports also allows more values, in proportion.
     limit = Limit(nbytes=max_bytes, values=max(REPORT.values, REPORT.values * max_bytes // REPORT.nbytes))
     if len(data) > limit.values:
         check_size(bytes(data), "the report", limit)
@@ -162,7 +166,7 @@ def _bad_names(names: Collection[str]) -> list[str]:
     """Return the names that are not bundles. Usually there are none, which one pass over all names shows."""
     lines = "\n".join((*names, ""))
     usual = lines.count("\n") == len(names) and _USUAL_BUNDLES.fullmatch(lines) is not None
-    if usual:  # fixed width and lower case: bounds compare as text
+    if usual:  # bounds have a fixed width and lower case, so they can be compared as strings
         return [name for name in names if name[-21:-11] >= name[-10:]]
     return [name for name in names if not is_bundle(name)]
 
@@ -221,8 +225,8 @@ def _decode_tolerantly(broker_id: str, data: bytes, limit: Limit) -> BrokerRepor
 def _usage(fields: Fields, name: str) -> tuple[float, float]:
     """Return usage and limit of a resource.
 
-    A limit <= 0 means that the broker does not measure the resource, so its usage has no meaning either. Brokers that
-    are not on Linux always report -1 of -1 bandwidth.
+    A limit <= 0 means that the broker does not measure the resource, so its usage is not valid either. Brokers on other
+    systems than Linux report -1 of -1 bandwidth.
     """
     child = fields.child(name)
     limit = child.number("limit", signed=True)
@@ -231,7 +235,7 @@ def _usage(fields: Fields, name: str) -> tuple[float, float]:
 
 
 def _traffic(fields: Fields, bundle_traffic: Floats) -> Floats:
-    """Return the broker's sums. An absent one is computed from the bundles, as the broker computes it."""
+    """Return the sums over the broker's bundles. A missing sum is computed from the bundles, as the broker does."""
     sums = bundle_traffic.sum(axis=0)
     figures = [fields.number(rate) for rate in RATES]
     return np.array([figures[i] if fields.has(rate) else sums[i] for i, rate in enumerate(RATES)])
@@ -256,7 +260,7 @@ def _bundles(fields: Fields, faults: Faults) -> tuple[tuple[str, ...], Floats, I
     )
 
 
-# Without these a broker's load is unknown. Counted as idle, it would attract bundles.
+# Without these fields a broker's load is unknown. If it counted as idle, it would receive bundles.
 _LOAD_FIELDS = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut", "lastUpdate")
 
 
@@ -269,10 +273,10 @@ def unreadable_figure(report: BrokerReport) -> tuple[str, str] | None:
     """Return the first (code, field) fault of a field with load data that is present but not a number; None: no such
     fault.
 
-    Missing or negative numbers, and names that are not bundles, do not count.
+    Missing or negative numbers, and invalid names of bundles, are no such faults.
     """
     wrong = (fault for fault in report.faults if fault[0] in (Code.WRONG_TYPE, Code.NOT_A_NUMBER))
-    # A truncated list may hide such a fault.
+    # If the list of faults is cut off, it may hide such a fault.
     hidden = report.faults[-1] if len(report.faults) > MAX_FAULTS else None
     return next((fault for fault in wrong if _holds_figures(fault[1])), hidden)
 

@@ -22,8 +22,8 @@ from bundlekeel.pulsar.formats.report import is_bundle
 Figures = tuple[tuple[float, float, float, float], int]
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# Brokers write doubles as Java spells them, and NaN is not JSON. Its replacement is outside of every limit. Inside a
-# string, where it can only follow an escaped quote, it changes a topic's name and no sum.
+# Brokers write NaN and infinities as Java does, and these are not JSON. They are replaced by a number outside of every
+# limit. A replacement inside a string can only change the name of a topic, not a sum.
 _NO_NUMBERS: Final = (b'":NaN', b'":Infinity', b'":-Infinity')
 _OUT_OF_BOUNDS: Final = b'":1e99'
 
@@ -51,8 +51,8 @@ _DOMAINS = msgspec.json.Decoder(dict[str, dict[str, _Topic]], strict=False)
 def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
     """Return traffic (columns of `model.load.TRAFFIC`) and producers plus consumers by full topic name.
 
-    Never raises for data of a broker: an unreadable topic is skipped, and a response without statistics gives an empty
-    result. Rates that are negative or not finite count as 0.
+    Unreadable topics are skipped, and a response without statistics gives an empty result. Negative or not finite rates
+    count as 0.
     """
     name = parse_bundle(bundle)
     try:
@@ -75,8 +75,8 @@ def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
 def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> tuple[tuple[str, ...], Floats]:
     """Return the throughput of every topic or partition of these namespaces.
 
-    The result is the sorted full names, and for each messages/s and bytes/s published, then delivered; shape (names,
-    4). Topics of Pulsar itself (`__change_events` and so on) and unreadable ones are skipped. Raises CodecError if the
+    Returns the sorted full names, and an array of shape (names, 4): messages/s and bytes/s published, then delivered.
+    Topics of Pulsar itself (`__change_events` and so on) and unreadable ones are skipped. Raises CodecError if the
     response does not contain statistics.
     """
     rates: dict[str, tuple[float, float, float, float]] = {}
@@ -109,12 +109,12 @@ def _usable(value: float) -> float:
 def decode_bundle_stats(body: bytes) -> BundleLoads:
     """Return all bundles of a broker's response, in its order, each as the sum over its topics.
 
-    System bundles are included: they never move, but are part of the broker's load. Bundles without a loaded topic are
-    not in the response. A bundle with anything unreadable is skipped with a fault on `topics.{bundle}`, because an
-    incomplete sum would look like a light bundle. A rate that is negative or not finite counts as 0, with a fault.
-    Raises CodecError if the response does not contain statistics.
+    System bundles are included, because they are part of the broker's load, although they never move. The response
+    omits bundles without a loaded topic. A bundle with unreadable data is skipped with a fault on `topics.{bundle}`,
+    because an incomplete sum would be too low. A rate that is negative or not finite counts as 0, with a fault. Raises
+    CodecError if the response does not contain statistics.
 
-    Bundles are decoded one by one: only one bundle's topics are in memory at any time, in addition to `body`.
+    Bundles are decoded one by one: so only one bundle's topics are in memory at any time, in addition to `body`.
     """
     faults = Faults()
     rows: dict[str, list[float]] = {}

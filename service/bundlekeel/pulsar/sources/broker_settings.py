@@ -1,8 +1,7 @@
-"""Effective settings of the brokers: whether they shed load, whether their reports are current, which values to
-adopt.
+"""Effective settings of the brokers, which show whether a broker sheds load and refreshes its report.
 
-Read from `configuration/runtime` of every broker (a GET without side effects), at most once in `max_age_seconds`,
-and immediately when the set of brokers changed.
+Bundlekeel can also adopt values from them. They are read from `configuration/runtime` of every broker (a GET without
+side effects) at most once in `max_age_seconds`, and immediately when the set of brokers changed.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ _CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", 
 _NUMBERS = frozenset(DEADLINE_KEYS) | {
     key for key, specs in BY_PULSAR_KEY.items() if all(type(defaults()[spec.name]) in (int, float) for spec in specs)
 }
-# A broker that hangs must not stop the balancing of the others before its session ends.
+# How long the last settings of a broker that does not respond stay valid, so that balancing of the others continues.
 KEPT_SECONDS = 60.0
 
 
 class BrokerConfig:
     """Cache of each broker's effective settings; results are None for a broker that could not be queried.
 
-    `cluster`: the name that the brokers must run with (`clusterName`); None: any. `stores`: our `metadata_store` and
-    `configuration_store` (None: the brokers' store). `follow`: called with the brokers' configuration store if that
-    is not the `metadata_store`.
+    `cluster`: required `clusterName` of the brokers; None: any. `stores`: the sidecar's settings `metadata_store` and
+    `configuration_store` (None: use the brokers' store). `follow`: called with the address of the brokers'
+    configuration store if that is another store than `metadata_store`.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class BrokerConfig:
     async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
         """Read settings that are older than the limit, or that belong to a new or restarted broker.
 
-        Raises WrongCluster if most brokers report a name and none of them reports that of our cluster.
+        Raises WrongCluster if most brokers report a cluster name, and none reports the name of our cluster.
         """
         endpoint_ids = frozenset((item.broker_id, item.start_timestamp) for item in endpoints.values())
         stale = self._clock.boot() - self._read_at > self._max_age
@@ -95,7 +94,8 @@ class BrokerConfig:
 
     @property
     def _majority(self) -> int:
-        """Return how many registered brokers must agree on a fact about the cluster: one broker may be wrong."""
+        """Return how many registered brokers must agree on a fact about the cluster, because one of them may be
+        wrong."""
         return len(self._brokers) // 2 + 1
 
     def _demand_cluster(self) -> None:
@@ -111,8 +111,8 @@ class BrokerConfig:
     def demand_configuration_store(self) -> None:
         """Raise WrongCluster if most brokers show another configuration store than ours.
 
-        Raises SnapshotError if ours is not set, a broker shows another one, and too few brokers confirm ours.
-        What is restored needs no policies, so `refresh` does not demand it.
+        Raises SnapshotError if ours is not set, a broker shows another one, and too few brokers confirm ours. This is
+        separate from `refresh`, because a handback reads settings but needs no policies.
         """
         (metadata, setting), others = self._stores, self._elsewhere()
         names = " or ".join(sorted({configuration_store(values) for values in others}))
@@ -132,8 +132,9 @@ class BrokerConfig:
         return [values for _, values, _ in self._entries.values() if _other_store(values, *self._stores)]
 
     async def _follow_store(self) -> None:
-        """Read policies from the store that most brokers show. The sidecar identifies itself there, so one broker
-        must not choose it."""
+        """Read policies from the store that most brokers show.
+
+        A single broker must not select it, because the sidecar sends its credentials there."""
         metadata, setting = self._stores
         brokers: dict[tuple[frozenset[str], str], list[dict[str, str]]] = {}
         for values in [] if setting else self._elsewhere():
@@ -159,10 +160,11 @@ class BrokerConfig:
             if entry is not None and (entry[0] != endpoint.start_timestamp or now - entry[2] > KEPT_SECONDS):
                 del self._entries[broker]
             self.errors[broker] = str(error)
-            _log.info("broker settings could not be read", broker=broker, error=str(error))
+            text = "broker settings could not be read; the last ones are used for a while"
+            _log.info(text, broker=broker, error=str(error))
 
     def unusable(self, broker: str) -> dict[str, CodecError]:
-        """Return the settings of a broker that are not a number, by key. They are used as if it did not show them."""
+        """Return the settings of a broker that should be numbers and are not, by key. They count as missing."""
         unusable: dict[str, CodecError] = {}
         for key, value in (self._values(broker) or {}).items():
             try:
@@ -176,7 +178,7 @@ class BrokerConfig:
         unusable = self.unusable(broker)
         if unusable.keys() - self._reported.get(broker, frozenset()):
             for error in unusable.values():
-                _log.warning("broker setting is unusable", broker=broker, code=error.code, error=str(error))
+                _log.warning("broker setting ignored: not a number", broker=broker, code=error.code, error=str(error))
         self._reported[broker] = frozenset(unusable)
 
     def sheds(self, broker: str) -> bool | None:
@@ -192,8 +194,7 @@ class BrokerConfig:
         return None if values is None else _true(values, "loadBalancerAutoBundleSplitEnabled")
 
     def unloads_splits(self, broker: str) -> bool:
-        """Return whether this broker unloads the children of its automatic splits, as far as we know: these may then
-        move."""
+        """Return whether this broker is known to unload the children of its automatic splits, which may move them."""
         values = self._values(broker)
         return values is not None and _true(values, "loadBalancerAutoUnloadSplitBundlesEnabled")
 
@@ -211,16 +212,19 @@ class BrokerConfig:
         return None if values is None else not _true(values, "loadBalancerEnabled")
 
     def adoptable(self) -> Mapping[str, str]:
-        """Return the settings to adopt: for each key the value of most brokers, and of `STOCK` that of the slowest.
+        """Return the brokers' settings to adopt: the most common value of each key, and for `STOCK` the slowest one.
 
-        One broker's values would be enough for dynamic settings, but that broker may be wrong.
+        The values of a single broker are not used, because that broker may be wrong.
         """
         return {**self._common, **self._slowest()}
 
     def _most_common(self) -> dict[str, str]:
-        """Return the value of each key that most brokers show; where as many show another one, that of the first ID."""
+        """Return the most common value of each key.
+
+        If several are equally common, that of the first broker ID counts.
+        """
         brokers = [values for _, (_, values, _) in sorted(self._entries.items())]
-        # One broker may show any keys. Of a key that fewer than half show, "none" is the most common value.
+        # Omit keys that fewer than half of the brokers show: their most common value is "not set".
         frequency = Counter(key for values in brokers for key in values)
         counted = {
             key: Counter(values.get(key) for values in brokers)
@@ -232,8 +236,8 @@ class BrokerConfig:
     def _slowest(self) -> dict[str, str]:
         """Return for each key of `STOCK` the largest value that a broker reports.
 
-        For the number of bundles it is the smallest value, and 0 or less means all bundles. A broker that reports no
-        value runs with the stock value.
+        For the number of published bundles it is the smallest value (0 or less: all bundles). A broker that reports no
+        value uses Pulsar's default.
         """
         result: dict[str, str] = {}
         for key, stock in STOCK.items():
@@ -276,10 +280,10 @@ def _first(values: Mapping[str, str], keys: Iterable[str]) -> str:
 
 
 def _other_store(values: Mapping[str, str], metadata: str, setting: str | None) -> bool:
-    """Return whether our configuration store is certainly not this broker's.
+    """Return whether the broker certainly uses another configuration store than this sidecar.
 
-    A host has many names, so hosts prove nothing if ours is set explicitly. If it is not set, it must be the
-    broker's metadata store, too.
+    If `setting` is set, only paths are compared, because a host can have several names. If it is None, the broker's
+    configuration store must be its metadata store.
     """
     try:
         hosts, chroot = parse_store_url(configuration_store(values))

@@ -1,9 +1,9 @@
 """State of each extensible broker, and the reports that follow from it. No I/O and no clock: times are parameters.
 
-Only the registry (an ephemeral znode) decides who is alive. The load topics contain each broker's load. A broker
-that deletes its load data (a tombstone, at each move) is alive, and its last load data apply. A broker that is not
-registered is removed immediately, whatever the tables contain. `/admin/v2/broker-stats/topics` contains the loads of
-its bundles.
+Only the registry (ephemeral znodes) shows which brokers are alive. The load topics contain each broker's load. A broker
+that deletes its load data (it sends a tombstone at each move) is still alive, and its last load data stay valid. A
+broker that is not registered is removed immediately, even if it has load data. The loads of a broker's bundles come
+from `/admin/v2/broker-stats/topics`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ ASSIGNER: Final = "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleA
 TTL_SECONDS_KEY: Final = "loadBalancerBrokerLoadDataTTLInSeconds"
 STATS_SECONDS: Final = 60.0
 TTL_SECONDS: Final = 1800.0
-# The last state of a broker applies for this many failed polls, and for this long without the load topics: a change of
-# the leader broker, or a pause of one broker, is not a reason to plan without it.
+# The last state of a broker stays valid for this many failed requests for its statistics, and for this many seconds
+# without the load topics: a change of the leader broker or a short pause must not exclude a broker.
 GRACE_POLLS: Final = 3
 GRACE_SECONDS: Final = 30.0
-# Seconds between two requests for the CPU of a broker that does not report it: the first two, and later ones. The
-# response is 100 KB and costs the broker 0.2 s: every 6 s that is an eighth of a quarter core, and the next responses
-# count less of it.
+# Seconds between two requests for the CPU load of a broker that does not report it: at first, and later. Writing the
+# response (100 KB) takes the broker 0.2 s of CPU, which the next response includes.
 CPU_FIRST_SECONDS: Final = 6.0
 CPU_SECONDS: Final = 30.0
 _DETAIL_CHARACTERS: Final = 256
@@ -59,22 +58,25 @@ class KnownBroker:
     """Its newest statistics, received at `stats_boot`."""
     stats_boot: float = float("-inf")
     news_boot: float = float("-inf")
-    """Last time at which statistics counted as a change."""
+    """Last time at which its statistics counted as new (see `ExtensibleBrokers`)."""
     last_update: int = 0
-    """See `ExtensibleBrokers`."""
+    """Time of its last change, in ms (see `ExtensibleBrokers`)."""
     cpu: float | None = None
-    """Used share of its CPU (0 to 1), requested at `cpu_boot` while it reports no score."""
+    """Used share of its CPU (0 to 1). It is requested (last at `cpu_boot`) while the broker reports no score."""
     cpu_boot: float = float("-inf")
     cpu_awaited: bool = False
-    """Whether the first usable response about the CPU is still to come."""
+    """Whether a usable response about the CPU is still expected."""
     error: str = ""
     responded: bool = False
-    """Whether a response or an error was received."""
+    """Whether a response or an error was received from it."""
     unreachable: bool = False
 
 
 class ScoreScale(NamedTuple):
-    """Base of imputed scores: score per byte/s of the brokers that reported one, and the least of their scores."""
+    """Base for estimates of unknown scores.
+
+    `per_byte`: score per byte/s of all brokers that reported a score. `least`: the lowest of their scores.
+    """
 
     per_byte: float
     least: float
@@ -83,17 +85,18 @@ class ScoreScale(NamedTuple):
 class ExtensibleBrokers:
     """State of all extensible brokers; mutable, owned by one `ClusterSource`.
 
-    **`last_update` of a report** is the time, in ms, of the last change of a broker's state: a message of the load
-    topics, statistics that differ from the previous ones, or statistics that are unchanged after a whole statistics
-    interval. Averages add a sample, and strategies count a hit, whenever it grows. The time of the load data alone
-    would not change for 15 minutes at a broker whose load is steady, when a steady imbalance shows. The time of each
-    poll would count one measurement six times. It never decreases, and is a time of arrival here, whatever the
-    broker's clock shows.
+    **`last_update` of a report** is the time, in ms, of the last new measurement of a broker: a message of the load
+    topics, statistics that differ from the previous ones, or unchanged statistics after a whole statistics interval.
+    Whenever it grows, averages add a sample and strategies count a hit. The time of the load data would not be enough:
+    a broker with a steady load sends none for 15 minutes, and a steady imbalance would not be noticed. The time of each
+    request would count one measurement six times. `last_update` is a time of arrival by the clock of this process, and
+    never decreases.
     """
 
     def __init__(self, *, bundles: BundlesSetting, stats_interval: float) -> None:
-        """Start without brokers. `settings_of` may be set: the settings of a broker, None while it could not be
-        queried."""
+        """Start without brokers.
+
+        Set `settings_of` afterwards: it returns the settings of a broker, None while these are unknown."""
         self.brokers: dict[str, KnownBroker] = {}
         self.settings_of: BrokerSettings = _unknown
         self._bundles = bundles
@@ -104,7 +107,7 @@ class ExtensibleBrokers:
     # --- input ---
 
     def register(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Set the brokers that are alive. A restarted broker starts from nothing."""
+        """Set the brokers that are alive. The data of a restarted broker are dropped."""
         brokers = {}
         for broker, endpoint in endpoints.items():
             entry = self.brokers.get(broker)
@@ -130,7 +133,7 @@ class ExtensibleBrokers:
                 _advance(entry, latest.bundles_ms)
 
     def polled(self, broker: str, loads: BundleLoads, now: Instant) -> bool:
-        """Store a broker's statistics. Returns whether they are a change."""
+        """Store a broker's statistics. Returns whether they are a new measurement."""
         entry = self.brokers.get(broker)
         if entry is None:
             return False
@@ -144,7 +147,7 @@ class ExtensibleBrokers:
         return news
 
     def failed(self, broker: str, error: str, *, unreachable: bool = False) -> bool:
-        """Store that a broker's statistics could not be read. Returns whether this is a change.
+        """Store that a broker's statistics could not be read. Returns whether this changes its report.
 
         `unreachable`: the broker refuses connections. It has most likely failed and its registration is about to
         end, so it is excluded from now on.
@@ -168,31 +171,33 @@ class ExtensibleBrokers:
         return "" if name == ASSIGNER else name
 
     def wants_stats(self, broker: str, now: Instant) -> bool:
-        """Return whether this broker's statistics are needed: always, or while the load topics do not contain
-        enough."""
+        """Return whether to request this broker's statistics: always, or only while the load topics lack its load.
+
+        The setting `extensible.bundles` selects which."""
         entry = self.brokers.get(broker)
         if entry is None:
             return False
         return self._bundles == "all" or not self._feed_ok or not self._scored(entry, now)
 
     def wants_cpu(self, broker: str, now: Instant) -> bool:
-        """Return whether to request this broker's CPU: while its own score is unknown, and not too often."""
+        """Return whether to request this broker's CPU load now: its own score is unknown, and the last request is
+        old."""
         if not self.lacks_score(broker, now):
             return False
         entry = self.brokers[broker]
         return now.boot - entry.cpu_boot >= (CPU_FIRST_SECONDS if entry.cpu is None else CPU_SECONDS)
 
     def lacks_score(self, broker: str, now: Instant) -> bool:
-        """Return whether this is a broker whose own score is unknown."""
+        """Return whether this broker is registered and its own score is unknown."""
         entry = self.brokers.get(broker)
         return entry is not None and not self._scored(entry, now)
 
     def reported_cpu(self, broker: str, load: float | None, now: Instant) -> None:
         """Store the used share of a broker's CPU, 0 to 1; None: not in the response.
 
-        A JVM returns the mean since the previous request. The first response may include its start and is not used.
-        If several sidecars send requests, later ones may cover a short time only, so they are averaged with the
-        previous value.
+        A JVM returns the mean since the previous request of any client. The first response may include the start of the
+        JVM and is not used. If several sidecars send requests, a response may cover only a short time, so it is
+        averaged with the previous value.
         """
         entry = self.brokers.get(broker)
         if entry is None:
@@ -211,7 +216,7 @@ class ExtensibleBrokers:
     def awaited(self, now: Instant) -> list[str]:
         """Return the brokers without load data whose JVM will soon report its CPU.
 
-        Until then only their traffic is used, which is enough to watch them, but not enough to move bundles to them.
+        Until then only their traffic is known, which is not enough to move bundles to them.
         """
         return [broker for broker, entry in self.brokers.items() if entry.cpu_awaited and not self._scored(entry, now)]
 
@@ -260,7 +265,7 @@ class ExtensibleBrokers:
         return fresh and (self._bundles == "all" or not self._feed_ok or not self._scored(entry, now))
 
     def _scored(self, entry: KnownBroker, now: Instant) -> bool:
-        """Return whether the broker's own score is entry and recent, by its time of arrival: clocks differ."""
+        """Return whether the broker's own score is known and recent. Its age counts from its arrival here."""
         load = entry.latest.load
         if load is None or load_unknown(load) is not None:
             return False
@@ -268,25 +273,25 @@ class ExtensibleBrokers:
         return now.wall_ms - entry.latest.load_ms <= 1000 * ttl
 
     def _estimate_score(self, entry: KnownBroker, stats: BundleLoads, scale: ScoreScale | None) -> float | None:
-        """Return an estimated score of a broker without load data; None: wait.
+        """Return an estimated score of a broker without load data; None: not possible yet.
 
-        It is the CPU of its JVM, weighted as the broker does. Without that, it is the other brokers' score per
-        byte/s, at least the least of their scores (an idle broker has a score, too), and at most 1 (the quotient of
-        nearly idle brokers is not valid for a busy one).
+        It is the CPU load of its JVM, with the broker's weight. If that is unknown, it is the broker's traffic times
+        the other brokers' score per byte/s. It is at least their lowest score (an idle broker has a score, too), and at
+        most 1 (the score per byte of nearly idle brokers is too high for a busy one).
         """
         if entry.cpu is not None:
             return entry.cpu * self._number(entry.endpoint.broker_id, CPU_WEIGHT_KEY, 1.0)
         if scale is None:
             return None
         by_traffic = min(1.0, scale.per_byte * _size(stats.traffic.sum(axis=0)))
-        # While its JVM is about to respond, skip the least score: it may be that of the only busy broker.
+        # While the JVM is about to respond, ignore the lowest score, which may be that of a busy broker.
         return by_traffic if entry.cpu_awaited else max(scale.least, by_traffic)
 
     def _scale(self, now: Instant) -> ScoreScale | None:
-        """Return the base of imputed scores; None while no broker with traffic has reported a load.
+        """Return the base for estimated scores; None: no broker with traffic has reported a load yet.
 
-        Uses sums, not the mean of quotients: the score of an idle broker does not result from its traffic, and would
-        dominate such a mean.
+        The sum of scores is divided by the sum of traffic. A mean of quotients would be wrong, because the score of a
+        nearly idle broker does not come from its traffic.
         """
         loads = [k.latest.load for k in self.brokers.values() if k.latest.load is not None and self._scored(k, now)]
         carried = sum(_size(load.traffic) for load in loads)
@@ -324,8 +329,8 @@ def _imputed(entry: KnownBroker, stats: BundleLoads, score: float) -> BrokerLoad
 def _with_traffic(load: BrokerLoadData, stats: BundleLoads) -> BrokerLoadData:
     """Return the broker's load data with the traffic of its statistics, which are newer than its last message.
 
-    If a bundle could not be read, the traffic is at least that of the message. The bundle count stays, because
-    statistics omit bundles without a loaded topic.
+    If a bundle could not be read, the traffic is at least that of the message. The number of bundles is that of the
+    message, because statistics omit bundles without a loaded topic.
     """
     traffic = stats.traffic.sum(axis=0)
     if any(code == Code.WRONG_TYPE for code, _ in stats.faults):

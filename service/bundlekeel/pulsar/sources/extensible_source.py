@@ -1,8 +1,9 @@
 """`ClusterSource`: the state of a cluster, with either load manager.
 
-Modular brokers report everything in their registry node, and the registry's view is passed on unchanged. Extensible
-ones (PIP-192) register their addresses there, publish their load to two topics, and return their bundles' loads over
-REST; `extensible_brokers` builds reports from that. None of this starts before such a broker is registered.
+Modular brokers report everything in their registry node, so the view of the registry is passed on unchanged. Extensible
+brokers (PIP-192) only register their addresses there. They publish their load to two topics, and return their bundles'
+loads over REST; `extensible_brokers` builds reports from both. Topics and REST are used only while such a broker is
+registered.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _log = structlog.get_logger(__name__)
 FEED_STATES: Final[tuple[FeedState, ...]] = ("off", "connecting", "ok", "stuck", "down")
 _EXTENSIONS: Final = ".extensions."
 _RETRY_SECONDS: Final = 0.2
-# The first view waits this long for the brokers' first responses: a broker that hangs must not block the others.
+# The first view waits at most this long for the brokers' first responses, because a broker may hang.
 _FIRST_ANSWERS_SECONDS: Final = 3.0
 # No bundle moves for this long while the JVMs of brokers without load data have not responded yet.
 _FIRST_SCORES_SECONDS: Final = _FIRST_ANSWERS_SECONDS + CPU_FIRST_SECONDS + 3.0
@@ -46,7 +47,10 @@ _REBUILD_SECONDS: Final = 1.0
 
 
 class _CachedReports(NamedTuple):
-    """Reports with their input versions and time. A view is requested at each move, and 100,000 bundles take time."""
+    """Reports with the versions of their inputs and their time.
+
+    A view is requested at each move, so they are cached.
+    """
 
     versions: tuple[int, int, FeedState]
     boot: float
@@ -67,9 +71,9 @@ class ExtensibleOptions:
     prefer_tls: bool = False
     """Use a broker's encrypted address."""
     batch_window: float = 0.25
-    """Changes within this time count as one."""
+    """Changes within this time cause only one new view."""
     at_once: int = 8
-    """Number of brokers that are queried in parallel, and of parallel queries to brokers that failed last time."""
+    """Number of brokers that are queried in parallel; and the same number of brokers that failed last time."""
     force_mixed: bool = False
     """If load managers differ, use the brokers of the load manager that started last."""
 
@@ -118,7 +122,7 @@ class ClusterSource:
     # --- LoadSource --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start to follow the registry; the rest starts with the first extensible broker in it."""
+        """Start to follow the registry. Load topics and queries start with the first extensible broker in it."""
         if self._tasks:
             return
         await self._registry.start()
@@ -211,8 +215,7 @@ class ClusterSource:
     # --- for the sidecar --------------------------------------------------------------------------------------
 
     def use_settings(self, settings_of: BrokerSettings) -> None:
-        """Set the source of the brokers' statistics interval and time to live; stock values apply where it returns
-        None."""
+        """Set the source of brokers' settings (statistics interval, time to live); None: Pulsar's defaults apply."""
         self._book.settings_of = settings_of
 
     @property
@@ -277,7 +280,7 @@ class ClusterSource:
             generation, state = tables.generation, tables.status.state
 
     async def _poll(self, broker: str) -> None:
-        """Query one broker for its bundles until cancelled. Brokers that failed last time only wait for each other."""
+        """Query one broker for its bundles until cancelled. Brokers that failed last time do not delay the others."""
         slots = self._usual
         while True:
             if self._book.wants_stats(broker, self._now()):
@@ -293,7 +296,7 @@ class ClusterSource:
         try:
             loads = await self._admin.bundle_loads(broker)
         except AdminApiError as error:
-            _log.info("statistics could not be fetched", broker=broker, error=str(error))
+            _log.info("statistics of a broker could not be fetched; retrying", broker=broker, error=str(error))
             if self._book.failed(broker, str(error), unreachable=isinstance(error, AdminUnreachable)):
                 self._something.set()
             return False
@@ -308,7 +311,8 @@ class ClusterSource:
         try:
             load: float | None = await self._admin.cpu_load(broker)
         except AdminApiError as error:
-            _log.info("CPU load could not be fetched", broker=broker, error=str(error))
+            text = "CPU load could not be fetched; it is estimated from traffic"
+            _log.info(text, broker=broker, error=str(error))
             load = None
         self._book.reported_cpu(broker, load, self._now())
         return load
@@ -318,7 +322,7 @@ class ClusterSource:
             return None
         share = await self._ask_cpu(broker)
         if self._book.brokers[broker].cpu_awaited:
-            # The first answer of a JVM covers an unknown time.
+            # The first response of a JVM covers an unknown time, so request another one.
             await self._clock.sleep(_SECOND_ANSWER_SECONDS)
             share = await self._ask_cpu(broker)
         return share
@@ -339,7 +343,7 @@ class ClusterSource:
             self._telemetry.gauge("feed_up", float(state == tables.status.state), state=state)
 
     def _await_first_answers(self, now: Instant) -> float:
-        """Return the seconds since the first extensible broker.
+        """Return the seconds since the first extensible broker was registered.
 
         Raises SnapshotError for a moment until each broker has responded once.
         """
@@ -361,7 +365,7 @@ class ClusterSource:
         for key, task in self._polls.items():
             if task.done():
                 error = None if task.cancelled() else task.exception()
-                _log.error("internal error in requests to a broker", broker=key[0], error=repr(error))
+                _log.error("internal error in requests to a broker; restarting", broker=key[0], error=repr(error))
                 self._start_poll(key)
 
     def _publish(self) -> None:
@@ -373,9 +377,9 @@ class ClusterSource:
 
 
 def of_newest_class(picture: RawClusterView) -> RawClusterView:
-    """Return a mixed cluster as if it had only the load manager that started last.
+    """Return the view of a mixed cluster in which only brokers with the load manager that started last take part.
 
-    Brokers use the same rule to choose the target of lookups. The other brokers are registered, but excluded.
+    Brokers use the same rule to choose the target of lookups. All other brokers are excluded.
     """
     newest = max(picture.endpoints.values(), key=lambda item: (item.start_timestamp, item.broker_id)).load_manager
     others = {item.broker_id for item in picture.endpoints.values() if item.load_manager != newest}

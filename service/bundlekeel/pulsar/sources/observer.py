@@ -1,8 +1,8 @@
-"""The observer: follows the load source, updates the averages in every candidate, and builds snapshots.
+"""The observer: follows the load source, updates the averages of bundles, and builds snapshots.
 
-A sample is added per new report, also between cycles. Averages start from the values that the brokers stored. The
-leader saves them, so that they survive a restart of all sidecars: bundle-data znodes contain the largest bundles
-only.
+Every sidecar with a seat has one. It adds a sample for each new report, also between cycles. Averages start from the
+values that the brokers stored in bundle-data znodes. These contain only the largest bundles, so the leader also saves
+the averages for a restart of all sidecars.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from bundlekeel.ports import Clock, LoadSource, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
-# A bundle that no report names for this long is dropped: longer than the longest pause of a broker (15 min).
+# A bundle that no report contains for this long is dropped. A broker without changes sends no report for 15 min.
 FORGET_SECONDS = 3600.0
-# Reports that are read without a pause: a few milliseconds where all of their bundles are new.
+# Number of reports that are read without a pause: this takes a few milliseconds if all bundles are new.
 REPORTS_AT_ONCE = 4
-# Unchanged reports are read again after this long.
+# Unchanged reports are read again after this many seconds, to record that their bundles still exist.
 ALL_READ_SECONDS = 60.0
-# A report can name any namespaces, and each is two reads of the metadata store.
+# Limit for one report, which can name any namespaces: each costs two reads of the metadata store.
 NEW_NAMESPACES = 2000
 # After this long, no report in transit can name the parent of a split any more.
 SETTLED_SECONDS = 120.0
 
 
 class Observer:
-    """Owns the averages. `follow` is one task; the cycle calls `snapshot` on the same event loop."""
+    """Holds the averages. `follow` runs as a task; the cycle calls `snapshot` on the same event loop."""
 
     def __init__(
         self, source: LoadSource, clock: Clock, telemetry: Telemetry, capacity: Sequence[CapacityOverride]
@@ -60,8 +60,7 @@ class Observer:
         self.recent_splits: dict[str, RecentSplit] = {}
 
     async def follow(self) -> None:
-        """Read each new view until cancelled. If the source fails, it is queried again, and the cycle reports it
-        meanwhile."""
+        """Read each new view until cancelled. If the source fails, retry; the cycle then reports that failure."""
         generation = -1
         while True:
             if await self._source.wait_changed(generation, 5.0):
@@ -74,13 +73,13 @@ class Observer:
             picture = self._with_children(await self._source.picture())
             await self.absorb(picture)
         except (StoreError, SnapshotError) as error:
-            _log.debug("no picture", error=str(error))
+            _log.debug("no view of the cluster; retrying", error=str(error))
             return -1
         return picture.generation
 
     async def absorb(self, picture: RawClusterView) -> bool:
         """Add the new values of a view to the averages. Returns whether a broker had a new report."""
-        async with self._absorbing:  # an older view must not be read during a newer one
+        async with self._absorbing:  # views are read one after the other
             return await self._absorb(picture)
 
     async def _absorb(self, picture: RawClusterView) -> bool:
@@ -102,7 +101,7 @@ class Observer:
             for item in picture.excluded:
                 self._telemetry.count("excluded_reports_total", code=item.code)
         self.picture = picture
-        # The averages may have a later time: that of a report is its time of arrival.
+        # Compare the times of reports with each other, not with the averages: those have times of arrival.
         measured = {report.broker_id: report.last_update for report in picture.reports if report.interval_ms}
         if changed or not measured.items() <= self._measured.items():
             self.fresh.set()
@@ -144,10 +143,10 @@ class Observer:
         named = {name for report in picture.reports for name in report.bundle_names}
         for item in self.recent_splits.values():
             if item.split.parent in named:
-                named.update(item.split.children)  # splits of these children are needed as long as the first one
+                named.update(item.split.children)  # keep splits of these children as long as the split of their parent
         for parent, item in list(self.recent_splits.items()):
             age = (picture.wall_ms - item.at_ms) / 1000
-            # A broker without a usable report may come back with an old one, but not after its next statistics run.
+            # Keep the split while a report names the parent: a broker may return with an old report.
             if age > FORGET_SECONDS or (parent not in named and age > SETTLED_SECONDS):
                 del self.recent_splits[parent]
             self.averages.touch(item.split.children, picture.wall_ms)
@@ -165,7 +164,7 @@ class Observer:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
     async def restore(self, stored: AsyncIterable[Sequence[BundleAverages]]) -> None:
-        """Load stored averages of bundles that are still unknown, in parts, so that other tasks can run."""
+        """Add the stored averages of bundles that have none yet, in parts, so that other tasks can run."""
         async for part in stored:
             self.averages.seed(part)
             self.averages.touch((item.bundle for item in part), self._clock.wall_ms())

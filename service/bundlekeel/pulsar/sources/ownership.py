@@ -1,9 +1,9 @@
 """Owner of a bundle with either load manager: znodes (modular), or the ownership channel (extensible).
 
 The brokers' setting `loadManagerServiceUnitStateTableViewClassName` selects the variant of the channel. If brokers
-disagree, each group of them keeps ownership in its own place, and no reading is correct. Then the metadata store is
-shown, because its reads are linearisable, its writes are compare-and-set, and it needs no second process.
-`reading.obstacle` explains why it must not be acted on.
+disagree, each group of them keeps ownership in its own place, and neither place is complete. Then the metadata store is
+read, because that needs no second process, and its reads are never outdated. `reading.obstacle` then explains why
+Bundlekeel must not act on it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 VARIANT_KEY: Final = "loadManagerServiceUnitStateTableViewClassName"
 SYNCER_KEY: Final = "loadBalancerServiceUnitTableViewSyncer"
 EXTENSIBLE: Final = "ExtensibleLoadManagerImpl"
-# Without such brokers there is no channel; in mixed clusters it is followed for those that have it.
+# Load managers of clusters in which some brokers have an ownership channel.
 WITH_CHANNEL: Final = ("extensible", "mixed")
 PATIENCE_SECONDS: Final = 1.0
 
 
 def serving(unit: ServiceUnit | None) -> Owner | None:
-    """Return the broker that serves a bundle, by its entry; None: no broker owns it. `disabled`: the bundle is in
-    transit.
+    """Return the broker that serves a bundle, according to its entry; None: no broker owns it.
+
+    `disabled` is set while the bundle is in transit.
 
     Releasing and Splitting: the source, which serves until it has closed the bundle's topics. Assigning: the
     destination, where clients are sent to wait (in a transfer the source has closed the topics by then).
@@ -57,8 +58,8 @@ class ChannelOwnership:
         self._source = source
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Return the owner by the bundle's entry, with the addresses that it registered. Raises StoreError if it is
-        unknown."""
+        """Return the owner by the bundle's entry, with the addresses that it registered. Raises StoreError if the
+        entry is unknown."""
         owner = serving(await self._channel.unit(bundle))
         if owner is None:
             return None
@@ -82,7 +83,8 @@ class OwnershipByMode:
     async def owner(self, bundle: str) -> Owner | None:
         """Return the current owner.
 
-        Raises StoreError if it cannot be read, also before the first view, and CodecError if it is malformed.
+        Raises StoreError if the owner cannot be read, or before the first view. Raises CodecError if its record is
+        malformed.
         """
         mode = (await _newest(self._source)).mode
         if mode == "extensible":
@@ -100,9 +102,9 @@ async def _newest(source: LoadSource) -> RawClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantReading:
-    """Place of the channel by the brokers' own settings. `variant` is None if no broker has reported it.
+    """Where the channel is, according to the brokers' own settings. `variant` is None if no broker has reported it.
 
-    `obstacle`: why its content must not be acted on, or "".
+    `obstacle`: why Bundlekeel must not act on the content of the channel; "": it may.
     """
 
     variant: ChannelVariant | None = None
@@ -150,11 +152,10 @@ def channel_brokers(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
 
 
 class ChannelByVariant:
-    """`ports.Channel`: the variant that the brokers run with. Nothing is read before `follow` has the first such
-    broker.
+    """`ports.Channel`: the variant that the brokers use. Nothing is read before a view has brokers with a channel.
 
-    `makers`: create the channel of each variant; each switch creates a new one. `service_url`: replaces the
-    addresses that the brokers registered; else `prefer_tls` selects the encrypted ones.
+    `makers`: functions that create the channel of each variant; each switch creates a new one. `service_url`: replaces
+    the addresses that the brokers registered; without it, `prefer_tls` selects their encrypted addresses.
     """
 
     def __init__(
@@ -172,7 +173,8 @@ class ChannelByVariant:
         self._channel: Channel | None = None
         self._started_with: tuple[str, ...] | None = None
         self._variant: ChannelVariant | None = None
-        # A new channel counts generations from 0, which must not be visible to followers.
+        # A new channel counts generations from 0. Add the last generation before, so that callers see an increasing
+        # number.
         self._before = self._newest = 0
         self._turned = asyncio.Event()
         self._following = asyncio.Lock()
@@ -185,8 +187,9 @@ class ChannelByVariant:
         return self._channel is not None
 
     async def follow(self, picture: RawClusterView) -> None:
-        """Start, switch or stop the channel, by the brokers of this view and their settings; cheap if nothing
-        changed."""
+        """Start, switch or stop the channel according to the brokers in this view and their settings.
+
+        This is cheap if nothing changed."""
         async with self._following:
             brokers = channel_brokers(picture)
             if not brokers:
@@ -195,7 +198,7 @@ class ChannelByVariant:
                 return
             await self._ask(picture)
             reading = read_variant(self._config, brokers)
-            if reading.variant is None:  # no broker could be queried: the last reading still applies
+            if reading.variant is None:  # no broker could be queried: the last variant stays
                 return
             self.reading = reading
             if reading.variant != self._variant:
@@ -209,7 +212,7 @@ class ChannelByVariant:
                 await self._channel.start(urls)
 
     async def _ask(self, picture: RawClusterView) -> None:
-        """Read the brokers' settings without waiting for a broker that hangs: its last settings apply."""
+        """Read the brokers' settings. Do not wait for a broker that hangs: its last settings stay valid."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._config.refresh(picture.endpoints))
         done, _ = await asyncio.wait({self._asking}, timeout=PATIENCE_SECONDS)

@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PolicyCache:
-    """Policies of the last cycle. Records come from the stores, switches from the brokers' settings."""
+    """Policies of the last cycle. Policies are read from the stores; brokers' settings show whether they apply."""
 
     def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
         self._metadata = metadata
@@ -33,7 +33,7 @@ class PolicyCache:
         self.current = Policies(unknown="policies have not been read yet")
 
     async def refresh(self, snapshot: Snapshot) -> Policies:
-        """Read the changes for the namespaces of this snapshot. Never raises if something cannot be read."""
+        """Read the policies of the namespaces in this snapshot. Never raises: unreadable policies become `unknown`."""
         self._snapshot = snapshot
         policies = await self.read(snapshot.bundles.namespaces)
         if policies.unknown and policies.unknown != self.current.unknown:
@@ -69,7 +69,7 @@ class PolicyCache:
             return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
         snapshot = self._snapshot
         if namespace_of(bundle) not in snapshot.bundles.namespaces and snapshot.brokers.ids:
-            # No broker reports any bundle of its namespace: it is idle, and moves because an operator requested it.
+            # No broker reports a bundle of this namespace: an operator moves an idle bundle. Add it to the snapshot.
             snapshot = with_owned(snapshot, {snapshot.brokers.ids[0]: [bundle]})
         limits = limits_of(snapshot, await self.refresh(snapshot))
         if limits is None:

@@ -1,7 +1,7 @@
-"""Reads how clients of the brokers are affected, and updates the adaptive rate (planning/guard/rate.py).
+"""Reads how moves affect the brokers' clients, and updates the adaptive rate (planning/guard/rate.py).
 
-Only for the modular load manager: reading the metrics of an extensible broker advances its averages, so these are
-never read (docs/concepts/guard.md).
+Only for the modular load manager: each read of an extensible broker's metrics advances its load averages
+(docs/concepts/guard.md).
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _log = structlog.get_logger(__name__)
 
 # Skip a broker that does not respond within this time.
 ASK_SECONDS: Final = 5.0
-# Brokers that one check queries. If there are more, the sources and targets of recent moves come first, and the others
-# take turns.
+# Largest number of brokers that one check queries: sources and targets of recent moves first; the others take turns.
 MOST: Final = 50
-# A reading is too old after this many intervals without a completed check, or without a reading of its broker.
+# After this many intervals without a completed check, or without a reading of a broker, the last reading is too old.
 STALE_INTERVALS: Final = 3
 
 
@@ -42,8 +41,8 @@ class RateSignals:
     ) -> None:
         """Store the dependencies.
 
-        `concerned`: sources and targets of recent moves. `ceiling`: the moves that a cycle may make without this
-        limit.
+        `picture`: returns the newest view; None: brokers must not be queried. `concerned`: returns sources and targets
+        of recent moves. `ceiling`: returns the moves that a cycle may make without this limit.
         """
         self._admin = admin
         self._clock = clock
@@ -57,8 +56,7 @@ class RateSignals:
 
     @property
     def moves(self) -> int | None:
-        """Moves that a cycle may make, by the effects on clients; None: no limit. Without a recent check: the
-        minimum."""
+        """Moves per cycle that the effects on clients allow; None: no limit. Without a recent check: the minimum."""
         stale = self._clock.boot() - self._checked_boot > STALE_INTERVALS * self._every
         return int(LOWEST) if stale else self.memory.moves
 
@@ -69,7 +67,7 @@ class RateSignals:
             await self._clock.sleep(self._every)
 
     async def look(self) -> None:
-        """Check once; drop all readings if the brokers must not be queried."""
+        """Check once. If the brokers must not be queried, drop all readings."""
         picture = self._picture()
         if picture is None or picture.mode != "modular":
             self.memory, self._checked_boot = RateMemory(), self._clock.boot()
@@ -87,7 +85,7 @@ class RateSignals:
         )
         self._checked_boot = self._clock.boot()
         if self.memory.allowed != before.allowed:
-            _log.info("adaptive rate", moves=self.memory.moves, reason=self.memory.reason)
+            _log.info("adaptive rate changed the moves per cycle", moves=self.memory.moves, reason=self.memory.reason)
 
     def _select(self, brokers: list[str], concerned: frozenset[str]) -> list[str]:
         if len(brokers) <= MOST:
@@ -102,5 +100,5 @@ class RateSignals:
             async with asyncio.timeout(ASK_SECONDS):
                 return await self._admin.client_signs(broker)
         except (AdminApiError, CodecError, TimeoutError) as error:
-            _log.debug("client signals could not be read", broker=broker, error=str(error))
+            _log.debug("client latency and errors could not be read; retrying", broker=broker, error=str(error))
             return None

@@ -1,7 +1,7 @@
 """The ownership channel as a system topic (PIP-192): `persistent://pulsar/system/loadbalancer-service-unit-state`.
 
-It is read from its start (compacted), and each message passes the brokers' own conflict resolver. A new reader fills a
-new table, which replaces the old one after it has caught up, so that no incomplete table is visible.
+The topic is compacted and read from its start. Each message passes the same conflict resolver as at the brokers. A new
+reader fills a new table, which replaces the old one at the end of the topic, so that no incomplete table is visible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bundlekeel.pulsar.topics.wire import Live, Lost, Message, Opened, Topic
 _TOPICS: Final[tuple[Topic, ...]] = ("channel",)
 # Time limit in which the process must report the end of the topic.
 UNIT_SECONDS: Final = 5.0
-# The client reconnects automatically after a lost connection, and the view may be a few seconds old.
+# The client reconnects automatically after a lost connection. Until then the view may be this many seconds old.
 GRACE_SECONDS: Final = 3.0
 
 _log = logging.getLogger(__name__)
@@ -76,12 +76,13 @@ class TopicChannel:
         return replace(self._view, wall_ms=self._clock.wall_ms())
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """Return one bundle's entry once everything published before this call was received. Raises StoreError
-        otherwise.
+        """Return one bundle's entry after everything published before this call was received.
+
+        Raises StoreError if that takes too long or the channel is not being read.
         """
         await self._process.sync(UNIT_SECONDS)
         if not self._followed:
-            # The response was for the previous listener. This one has received nothing yet.
+            # The response was for the previous reader. The new one has not reached the end yet.
             raise StoreError("the channel has not been read to its end yet")
         return self._table.units.get(bundle)
 
@@ -128,21 +129,21 @@ class TopicChannel:
             self._unsure_since = self._clock.boot()
 
     def _take(self, message: Message) -> None:
-        """Apply one message. An unusable one does not change the stored entry, as at the brokers."""
+        """Apply one message. An unusable message does not change the stored entry, as at the brokers."""
         try:
             bundle, unit = check_bundle(message.key), _decoded(message)
         except CodecError as error:
-            _log.warning("an entry of the channel cannot be used: %s: %s", message.key, error)
+            _log.warning("a message of the ownership channel is unusable and ignored: %s: %s", message.key, error)
             return
         if self._reading is not None:
-            # It may be old. Its arrival time is set when this table replaces the other one.
+            # The message may be old, so its publish time is used until this table replaces the other one.
             self._reading.apply(bundle, unit, message.published_ms)
             return
         self._table.apply(bundle, unit, self._clock.wall_ms())
         self._changed()
 
     def _show(self, fresh: ChannelTable) -> None:
-        """Replace the table. Unchanged entries keep their age, and rejected messages are not listed twice."""
+        """Replace the visible table by a complete new one. Unchanged entries keep their age."""
         now, old = self._clock.wall_ms(), self._table
         for bundle, unit in fresh.units.items():
             same = old.units.get(bundle) == unit

@@ -1,7 +1,7 @@
 """The process that runs pulsar-client: one thread per topic, and messages as lines on standard output.
 
-A crash or a hang of the native client affects this process and nothing else. It ends when its standard input ends, so
-it never outlives the sidecar.
+If the native client crashes or hangs, only this process is affected. It ends when its standard input ends, so it never
+outlives the sidecar.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bundlekeel.pulsar.topics.wire import (
 try:
     import pulsar
 except ImportError as error:
-    # The package is optional. A wheel that does not load on this machine counts as missing.
+    # The package pulsar-client is optional. If it cannot be loaded on this machine, it counts as missing.
     sys.stderr.write(f"{error}\n")
     sys.exit(EXIT_MISSING)
 
@@ -45,21 +45,22 @@ TOPICS: Final[dict[Topic, str]] = {
     "channel": "persistent://pulsar/system/loadbalancer-service-unit-state",
     "usage": "non-persistent://pulsar/system/resource-usage",
 }
-# Limit for lookups and responses of a broker. The client's own 30 s would hide for that long that a broker is gone.
+# Time limit for lookups and other requests. With the client's default, a failed broker would be noticed after 30 s.
 OPERATION_SECONDS: Final = 5
 CONNECT_MS: Final = 3_000
-# Time limit of one read, and so the delay until a request or a lost connection is noticed.
+# Time limit of one read. Requests and lost connections are noticed after at most this time.
 POLL_MS: Final = 50
-# The client reconnects to a broker automatically, ever more slowly. A new reader looks up the topic's current broker.
+# After this long without a connection, open a new reader, which looks up the topic's current broker. The client itself
+# reconnects to the old one, with growing pauses.
 REOPEN_SECONDS: Final = 2.0
 FIRST_RETRY_SECONDS: Final = 0.25
 LAST_RETRY_SECONDS: Final = 3.0
-# A thread that is in the client for longer than any of its time limits will not return.
+# A call of the client that takes longer than all its time limits will not return.
 HUNG_SECONDS: Final = 30.0
 
 
 class OutputLines:
-    """Standard output, one line at a time from any thread. The process ends if nothing reads it."""
+    """Writes lines to standard output, from any thread. The process ends if the sidecar no longer reads them."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -96,7 +97,7 @@ class TopicReader(threading.Thread):
         self._error = ""
 
     def ask(self, number: int) -> None:
-        """Request a `Synced` line once everything published so far was delivered."""
+        """Request a `Synced` line after everything published so far was delivered."""
         self._sync_requests.append(number)
 
     def begin_anew(self) -> None:
@@ -130,7 +131,7 @@ class TopicReader(threading.Thread):
         )
 
     def _read(self, reader: pulsar.Reader) -> None:
-        """Deliver messages until the connection has been lost for a while, or until it seems to be useless."""
+        """Deliver messages until the connection has been lost for a while, or nothing was received for too long."""
         self._out(Opened(self._topic))
         gone_since: float | None = None
         received = time.monotonic()
@@ -152,7 +153,7 @@ class TopicReader(threading.Thread):
                 self._deliver(reader.read_next(timeout_millis=POLL_MS))
                 received = self.moved
             except pulsar.Timeout:
-                # A former leader may still own the topic, although no broker publishes there.
+                # The topic may still be open at a former leader broker, to which no broker publishes any more.
                 if self._topic != "channel" and self.moved - received > self._quiet_after:
                     self._lost(f"nothing was received for {self._quiet_after:g} s, it is reopened")
                     return
@@ -197,7 +198,7 @@ def _token(setup: Setup) -> Callable[[], str]:
         try:
             return Path(setup.token_file).read_text(encoding="utf-8").strip() if setup.token_file else setup.token
         except (OSError, ValueError) as error:
-            # An exception in native code would end the process. Without a token the broker rejects the connection.
+            # Do not raise: an exception here would end the process. Without a token the broker rejects the connection.
             sys.stderr.write(f"token file {setup.token_file}: {error}\n")
             return ""
 
@@ -205,7 +206,7 @@ def _token(setup: Setup) -> Callable[[], str]:
 
 
 def _authentication(setup: Setup) -> pulsar.Authentication | None:
-    """Return the authentication: the token, else the certificate. With both, TLS presents the certificate too."""
+    """Return the authentication: by token if there is one, else by certificate. None: there is neither."""
     if setup.token or setup.token_file:
         return pulsar.AuthenticationToken(_token(setup))
     return pulsar.AuthenticationTLS(setup.cert, setup.key) if setup.cert else None
@@ -226,7 +227,7 @@ def _connect(setup: Setup) -> pulsar.Client:
 
 
 def _beat(readers: dict[Topic, TopicReader], out: OutputLines) -> None:
-    """Send beats until a thread hangs: its topic would be silent without end, and only a new process helps."""
+    """Send a `Beat` every second, but not while a thread hangs: then the sidecar replaces this process."""
     while True:
         running = list(readers.values())
         if all(time.monotonic() - reader.moved < HUNG_SECONDS for reader in running):
@@ -236,7 +237,7 @@ def _beat(readers: dict[Topic, TopicReader], out: OutputLines) -> None:
 
 def main() -> None:
     """Execute the lines of standard input until it ends."""
-    # Native code prints to descriptor 1 as well. That must not mix with the lines.
+    # Native code prints to descriptor 1 as well. Its output must not be mixed with the lines.
     out = OutputLines(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     readers: dict[Topic, TopicReader] = {}

@@ -1,7 +1,7 @@
 """The two load-data topics (PIP-192): the last load data of each extensible broker.
 
-Both are non-persistent: a reader receives only new messages, and an idle broker sends none for up to a quarter of an
-hour. So a broker that is missing in a table may still be alive.
+Both topics are non-persistent: a reader receives only new messages, and an idle broker sends none for up to 15 minutes.
+So a broker without load data here may still be alive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TopicLoadFeed:
         self._process = process
         self._clock = clock
         self._latest: dict[str, LatestLoad] = {}
-        # By broker, the topics whose last message was a tombstone, with its time of arrival.
+        # By broker: the topics whose last message was a tombstone, with the arrival time of the tombstone.
         self._withdrawn: dict[str, dict[Topic, int]] = {}
         self._live: set[Topic] = set()
         self._lost: dict[Topic, str] = {}
@@ -106,7 +106,7 @@ class TopicLoadFeed:
         return "connecting", ""
 
     def _take(self, message: Message) -> None:
-        """Store one message. An unusable one does not change the stored load data."""
+        """Store one message. An unusable message does not change the stored load data."""
         broker_id, now = message.key, self._clock.wall_ms()
         before = self._latest.get(broker_id, LatestLoad())
         withdrawn = self._withdrawn.setdefault(broker_id, {})

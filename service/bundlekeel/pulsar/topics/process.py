@@ -36,11 +36,11 @@ from bundlekeel.pulsar.topics.wire import (
     encode,
 )
 
-# -P: a pulsar.py in the working directory is not the client.
+# -P: do not import a pulsar.py in the working directory instead of the client.
 CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "bundlekeel.pulsar.topics.child")
 MISSING: Final = "pulsar-client is not installed: pip install '.[topics]' in the sources"
-# A child that ended is restarted after the first pause. The pause doubles up to the last one, and starts again after a
-# child that ran for `_SETTLED_SECONDS`. A missing package is checked less often.
+# A child that ended is restarted after the first pause. The pause doubles up to a limit. After a child that ran for
+# `_SETTLED_SECONDS`, the first pause applies again. If the package is missing, restarts are rarer.
 FIRST_PAUSE_SECONDS: Final = 0.5
 LAST_PAUSE_SECONDS: Final = 30.0
 MISSING_PAUSE_SECONDS: Final = 300.0
@@ -60,11 +60,11 @@ _log = logging.getLogger(__name__)
 class TopicsOptions:
     """Options for connections to the brokers, and time limits in seconds.
 
-    `token`, `token_file`: a token or the file that contains it. `trust_certs`: trusted certificates (`verify=False`:
-    trust all, for laboratories). `cert`: the client's certificate. `stuck_after`: silence after which the process
-    counts as stuck. `renew_after`: once the brokers have changed, time without reading before a new process connects to
-    the new ones. `quiet_after`: silence of a load topic before it is reopened (as Pulsar's own load data store is),
-    twice the longest silence of a broker. Messages above `max_bytes` are skipped.
+    `token`, `token_file`: a token or the file that contains it. `trust_certs`: trusted certificates. `verify=False`:
+    trust all brokers (only for laboratories). `cert`: the client's certificate. `stuck_after`: time without a line of
+    the process after which it is killed. `renew_after`: if the brokers have changed and topics cannot be read for this
+    long, a new process connects to the new brokers. `quiet_after`: a load topic without messages for this long is
+    reopened, as Pulsar itself does; twice the longest pause of a broker. Messages above `max_bytes` are skipped.
     """
 
     token: str = ""
@@ -97,14 +97,14 @@ class TopicsOptions:
 
 
 def joined(service_urls: Sequence[str]) -> str:
-    """Return one URL with all these brokers, in pulsar-client's form; with TLS only if no other URL exists."""
+    """Return one URL with all these brokers, in pulsar-client's form. URLs with TLS are used only if all have TLS."""
     all_urls = sorted(url.rstrip("/") for url in service_urls)
     urls = [url for url in all_urls if url.startswith("pulsar://")] or all_urls
     return ",".join([*urls[:1], *(url.partition("://")[2] for url in urls[1:])])
 
 
 class TopicsListener(Protocol):
-    """Receives what a child reports of its topics, in order and from the event loop; it must not raise."""
+    """Receives the lines of a child process about its topics, in order and on the event loop. Must not raise."""
 
     topics: tuple[Topic, ...]
 
@@ -112,14 +112,14 @@ class TopicsListener(Protocol):
         """Handle one line about a topic of this listener."""
 
     def child_ended(self) -> None:
-        """Handle the end of the child. The next one starts from the beginning."""
+        """Handle the end of the child process. The next one reads the topics from the beginning."""
 
     def state_changed(self) -> None:
         """Handle a change of `TopicsProcess.state` or `detail`."""
 
 
 class TopicsProcess:
-    """One child at a time, for one or several listeners.
+    """Runs one child process at a time, for one or several listeners.
 
     `state` and `detail` describe the process alone: it can be `ok` while a topic cannot be read.
     """
@@ -173,7 +173,7 @@ class TopicsProcess:
         self.state, self.detail = "off", ""
 
     async def sync(self, timeout: float) -> None:
-        """Return once everything published to the channel before this call was received.
+        """Wait until everything published to the channel before this call was received.
 
         Raises StoreError if that takes longer than `timeout` seconds.
         """
@@ -201,9 +201,9 @@ class TopicsProcess:
             try:
                 detail = await self._one_child()
             except Exception as error:  # noqa: BLE001 - top of a root task: without it nothing is read ever again
-                _log.exception("reading the topics failed unexpectedly")
+                _log.exception("reading the topics failed unexpectedly; it is started again")
                 detail = f"internal error: {error!r}"
-            _log.warning("the process that reads the topics ended: %s", detail)
+            _log.warning("the process that reads the topics ended and is restarted: %s", detail)
             self._set_state("stuck" if self.state == "stuck" else "down", detail)
             if self._clock.boot() - began > _SETTLED_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
@@ -254,7 +254,7 @@ class TopicsProcess:
                     return
                 line = decode_from_child(data)
             except (msgspec.DecodeError, ValueError) as error:
-                # A skipped line could be the owner of a bundle, so the child is restarted.
+                # A skipped line could contain the owner of a bundle, so the child is restarted instead.
                 reasons.append(f"sent a line that cannot be read: {error}")
                 _kill(child)
                 return
@@ -286,7 +286,7 @@ class TopicsProcess:
     async def _watch(self, child: asyncio.subprocess.Process, reasons: list[str]) -> None:
         """Kill a child that sends nothing or makes no progress.
 
-        Rounds are counted, not seconds: after a pause of this process the child's lines still wait to be read.
+        Checks are counted, not seconds: after this process itself was suspended, lines of the child are still unread.
         """
         tick = min(BEAT_SECONDS, self._options.stuck_after / 4)
         silent = read = 0
@@ -352,7 +352,7 @@ async def _drain(child: asyncio.subprocess.Process, last_lines: deque[str]) -> N
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    """Close the child's input, on which it ends. Kill it if it does not."""
+    """End the child by closing its input. Kill it if it does not end."""
     if child.stdin is not None:
         child.stdin.close()
     try:

@@ -20,8 +20,9 @@ class _Line(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, omit_defa
 
 
 class Setup(_Line, frozen=True, kw_only=True):
-    """The first line. `url` may name several brokers. Payloads above `max_bytes` are not passed on. Any other
-    topic than the channel is reopened if nothing was received from it for `quiet_after` seconds."""
+    """The first line. `url`: one or several brokers. Payloads above `max_bytes` are omitted.
+
+    Topics other than the channel are reopened after `quiet_after` seconds without a message."""
 
     url: str
     token: str = ""
@@ -35,13 +36,13 @@ class Setup(_Line, frozen=True, kw_only=True):
 
 
 class Follow(_Line, frozen=True):
-    """Read these topics too, or again from their start."""
+    """Read these topics as well. Topics that are being read are read again from their start."""
 
     topics: tuple[Topic, ...]
 
 
 class Sync(_Line, frozen=True):
-    """Send `Synced` once everything published to the channel before this line was delivered."""
+    """Send `Synced` after everything published to the channel before this line was delivered."""
 
     id: int
 
@@ -66,7 +67,7 @@ class Live(_Line, frozen=True):
 
 
 class Lost(_Line, frozen=True):
-    """The topic is not being read, with the reason; sent again for another reason.
+    """The topic is not being read; `detail`: the reason. Sent again if the reason changes.
 
     Messages published meanwhile are lost, except those of the channel.
     """

@@ -22,9 +22,9 @@ class BrokerRecord:
     `kind`: `modular`, `extensible`, `other` (Simple or Noop), or "" if unknown. A modular broker has either a `report`
     or an `excluded`. Of the others only the endpoint is known.
 
-    `mtime_ms`: when it was written, by the store's clock. `lag_ms`: this process's clock when it was received, minus
-    `mtime_ms`. `written_ms`: when it was written, by this process's clock; 0 until `date_records`. `before_ms`:
-    `written_ms` of the broker's last record; 0: none.
+    `mtime_ms`: time of writing by the store's clock. `lag_ms`: time of arrival by this process's clock, minus
+    `mtime_ms`. `written_ms`: time of writing by this process's clock; 0 until `date_records`. `before_ms`: `written_ms`
+    of the broker's previous record; 0: none.
     """
 
     mzxid: int
@@ -41,9 +41,10 @@ class BrokerRecord:
 def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]:
     """Return the records, each new one with its time of writing by the clock of this process.
 
-    The store's clock orders the reports of all brokers, because no broker's own clock can be trusted. The record that
-    was received soonest after its writing gives the difference between the store's clock and this one. A record keeps
-    its time, and is later than the one before it, also when another server of the store leads and the clock steps.
+    Times of writing come from the store's clock, because brokers' own clocks may be wrong. The smallest `lag_ms` of all
+    records is the best estimate of the difference between the store's clock and this one. A record keeps its time. That
+    time is later than the time of the broker's previous record, even if another ZooKeeper server with another clock
+    leads now.
     """
     least = min((record.lag_ms for record in records.values()), default=0)
     by_broker = dict(records)
@@ -56,14 +57,14 @@ def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]
 
 
 def read_record(broker_id: str, data: bytes, mzxid: int, *, max_bytes: int, last: BrokerRecord | None) -> BrokerRecord:
-    """Decode one child. Never raises for its contents: an unusable record becomes an ExcludedBroker.
+    """Decode the registry node of one broker. An unusable record does not raise, but becomes an ExcludedBroker.
 
-    An undecodable record keeps the endpoint of `last`: the broker's web address is in its id and does not change.
-    Without `last` its addresses stay empty: the broker is registered but is not called.
+    If the record cannot be decoded, the endpoint of `last` is kept, because a broker's address does not change. Without
+    `last` its addresses are empty: the broker is registered but is not called.
     """
     last_endpoint = last.endpoint if last is not None else BrokerEndpoint(broker_id=broker_id, web_url="")
     if len(data) > max_bytes:
-        # Do not parse it for its kind either: the limit saves that cost.
+        # Do not even parse it to find its load manager: the limit exists to save that cost.
         return _excluded(mzxid, "", last_endpoint, _report_fault(broker_id, data, max_bytes))
     try:
         kind: str = classify(data)

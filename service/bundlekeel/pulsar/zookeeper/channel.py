@@ -2,13 +2,12 @@
 
 There is one persistent node per bundle, with its `ServiceUnitStateData` as JSON. The root, each tenant and each
 namespace have a children watch, each bundle a data watch. Like in the load source, an event only records the node to
-read again. A single task waits one batch window and reads these nodes. So thousands of bundles cost one read each, and
-later only the changed ones are read. Parents are read before their children (requests of a session are served in the
-order sent). So a node that is deleted and created between two reads is either in the next listing or announced by its
-watch.
+read again. A single task waits one batch window and reads these nodes. So each bundle is read once at first, and then
+only after changes. Parents are read before their children (requests of a session are served in the order sent). So a
+node that is deleted and created between two reads is either in the next listing, or its watch fires.
 
-A node is final: its writer has consulted the conflict resolver and writes with the version that it read. So no conflict
-is resolved here, and `rejected` is always empty.
+Conflicts need not be resolved here, and `rejected` is always empty: a writer resolves conflicts before it writes, and
+writes only if the node still has the version that it read.
 
 Source: Pulsar `ServiceUnitStateMetadataStoreTableViewImpl`.
 """
@@ -67,8 +66,8 @@ class ZkChannel:
     async def view(self) -> ChannelView:
         """Return the newest view.
 
-        Raises SnapshotError before the first one, StoreError while disconnected and until everything is read again
-        after that.
+        Raises SnapshotError before the first one. Raises StoreError while disconnected, and after that until everything
+        was read again.
         """
         self._rereader.check(read=self._view is not None)
         assert self._view is not None
@@ -98,7 +97,10 @@ class ZkChannel:
     # --- events: only record what to read -------------------------------------------------------------------
 
     def _note_all(self) -> None:
-        """Mark all nodes for a check, as watches were lost with the connection. Changed ones have another mzxid."""
+        """Mark all nodes to be checked, because watches were lost with the connection.
+
+        Changed ones have another mzxid.
+        """
         self._stale |= {SERVICE_UNITS, *self._children}
         self._unwatched |= self._written.keys()
 
@@ -127,7 +129,7 @@ class ZkChannel:
         try:
             names = await self._client.children(path, watch)
             if names is None and path == SERVICE_UNITS and await self._client.exists(path, watch) is not None:
-                self._stale.add(path)  # made between the two reads
+                self._stale.add(path)  # the node was created between the two reads
         except StoreError:
             self._stale.add(path)
             raise
@@ -152,7 +154,8 @@ class ZkChannel:
         self._unwatched.discard(bundle)
         try:
             if not changed and last is not None:
-                # Only the watch was lost. Most nodes are unchanged, and statistics are shorter than data.
+                # Only the watch was lost. Read the statistics first: they are shorter than the data, and most nodes did
+                # not change.
                 stat = await self._client.exists(path, watch)
                 if stat is not None and stat.mzxid == last:
                     return
@@ -170,17 +173,17 @@ class ZkChannel:
             self._take(bundle, node[0])
 
     def _take(self, bundle: str, data: bytes) -> None:
-        """Store an entry. An unusable one does not change the stored entry, as at the brokers."""
+        """Store an entry. An unusable node does not change the stored entry, as at the brokers."""
         try:
             unit = decode_service_unit(data)
         except CodecError as error:
-            _log.warning("the channel's entry of %s cannot be used: %s", bundle, error)
+            _log.warning("the channel's entry of %s is unusable and ignored: %s", bundle, error)
             return
         self._table.replace(bundle, unit, self._clock.wall_ms())
         self._news = True
 
     def _drop(self, path: str) -> None:
-        """Drop a node and all nodes below it, so that the next listing treats a new one as new."""
+        """Drop a node and all nodes below it, so that the next listing treats nodes of these names as new."""
         parent, _, name = path.rpartition("/")
         self._children.get(parent, set()).discard(name)
         for child in self._children.pop(path, set()):

@@ -1,15 +1,15 @@
 """One ZooKeeper session for asyncio: a thin wrapper around kazoo, and the only module that imports it.
 
 kazoo uses its own threads. Each call here passes a request to kazoo and awaits a future that a kazoo thread completes
-through `call_soon_threadsafe`. Nothing waits in the event loop's thread. This wrapper handles the following gaps of
-kazoo 2.11 (found in its sources, confirmed with a real ZooKeeper):
+through `call_soon_threadsafe`. Nothing waits in the event loop's thread. This wrapper closes the following gaps of
+kazoo 2.11 (found in its sources and confirmed with a real ZooKeeper):
 
 * While disconnected, kazoo queues calls without limit. Here they fail immediately.
-* A call has no time limit in kazoo. Here each one has. A call that timed out may still take effect later: its outcome
-  is unknown, like that of a call cut off by a lost connection.
-* Requests count as pings, so a client with regular requests never detects a silent server. Here such a connection is
-  cut.
-* A connect attempt may take a whole session time-out per host, which would lose the session. Here it is shorter.
+* Calls have no time limit in kazoo. Here each call has one. A call that timed out may still take effect later, so its
+  outcome is unknown, as after a lost connection.
+* kazoo counts requests as pings, so a client with regular requests never detects a server that does not respond. Here
+  such a connection is cut.
+* Connecting may take a whole session time-out per host, which would end the session. Here this time is shorter.
 * The negotiated session time-out is a local variable of the connect routine. Here it is read from the reply.
 * An unexpected exception ends kazoo's thread. Here the thread is restarted.
 """
@@ -44,8 +44,7 @@ from bundlekeel.pulsar.zookeeper.connection import ANONYMOUS, StoreIdentity, cut
 
 RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 3.0
-# ZooKeeper's default jute.maxbuffer is 1 MiB: a larger request makes the server drop the connection, again
-# and again with each retry, so it must not leave.
+# ZooKeeper's default jute.maxbuffer is 1 MiB. The server drops the connection at a larger request, so it is not sent.
 MAX_REQUEST_BYTES = 1_000_000
 _STEP_OVERHEAD_BYTES = 100
 
@@ -60,7 +59,7 @@ _CONNECTIONS: dict[Any, Connection] = {
 Watch = Callable[[], None]
 
 
-# The errors and types for callers: everything from kazoo is translated into these.
+# Errors and types for callers. Everything from kazoo is translated into these.
 
 
 class Stat(NamedTuple):
@@ -83,7 +82,7 @@ class NodeMissing(StoreError):
 
 
 class NodeExists(StaleWrite):
-    """The node was to be created, but is there already."""
+    """The node to create exists already."""
 
 
 class VersionMismatch(StaleWrite):
@@ -94,7 +93,7 @@ Fault = Literal["bad_version", "missing", "exists", "not_empty", "other"]
 
 
 class TransactionFailed(StoreError):
-    """ZooKeeper rolled a transaction back; step `index` failed because of `fault`."""
+    """ZooKeeper rejected a transaction as a whole, because its step `index` failed (`fault`: why)."""
 
     def __init__(self, message: str, *, index: int, fault: Fault) -> None:
         super().__init__(message)
@@ -104,7 +103,7 @@ class TransactionFailed(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionStep:
-    """One step of a transaction. `version` -1 means any; `ephemeral` counts for `create` only."""
+    """One step of a transaction. `version`: required version of the node; -1: any. `ephemeral`: only for `create`."""
 
     kind: Literal["check", "create", "set", "delete"]
     path: str
@@ -116,8 +115,8 @@ class TransactionStep:
 class ZkClient:
     """A session with ZooKeeper below a chroot. Every method belongs to the event loop's thread.
 
-    `session_seconds`: the requested session time-out; the server decides (`negotiated_seconds`). Reads of an absent
-    node return None. All faults are StoreError or its subclasses.
+    `session_seconds`: the requested session time-out; the server may grant another one (`negotiated_seconds`). Reads of
+    a missing node return None. All errors are StoreError or its subclasses.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class ZkClient:
         call_timeout_seconds: float,
         identity: StoreIdentity = ANONYMOUS,
     ) -> None:
-        # The loop of the caller of `start`. There are no requests before.
+        # The event loop in which `start` is called. Requests are possible only after that.
         self._loop: asyncio.AbstractEventLoop
         self.hosts = hosts
         self.chroot = chroot
@@ -148,7 +147,7 @@ class ZkClient:
 
     @property
     def connected(self) -> bool:
-        """Whether kazoo has a connection now. A server that stopped responding is detected with delay."""
+        """Whether kazoo has a connection now. If the server stops responding, this stays true for a while."""
         return bool(self._kazoo.connected) and not self._closing
 
     @property
@@ -177,7 +176,7 @@ class ZkClient:
             self._listeners.remove(listener)
 
     def start(self) -> None:
-        """Connect in the background, without end, with growing pauses. Never raises for an unreachable store."""
+        """Connect in the background, with endless retries and growing pauses. Never raises for an unreachable store."""
         if not self._started:
             self._started = True
             self._loop = asyncio.get_running_loop()
@@ -197,7 +196,7 @@ class ZkClient:
             async with asyncio.timeout(self._call_timeout):
                 await asyncio.shield(done)
                 return
-        self._cut_connection()  # wakes kazoo from waiting for the farewell's answer
+        self._cut_connection()  # so that kazoo does not wait for the response to its last request
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._call_timeout):
                 await done
@@ -218,7 +217,7 @@ class ZkClient:
         return None if stat is None else _stat(stat)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        """Return the names of a node's children, unsorted; None: the node is absent (then no watch is set)."""
+        """Return the names of a node's children, unsorted; None: the node is missing (then no watch is set)."""
         try:
             names = await self._call("children", path, self._kazoo.get_children_async, path, watch=self._watcher(watch))
         except NodeMissing:
@@ -226,12 +225,15 @@ class ZkClient:
         return [str(name) for name in names]
 
     async def sync(self, path: str) -> None:
-        """Update the connected server: reads sent after this (without awaiting it) are not stale."""
+        """Bring the connected server up to date.
+
+        Reads that are sent after this call, even without awaiting it, are current.
+        """
         await self._call("sync", path, self._kazoo.sync_async, path)
 
     async def get_synced(self, path: str) -> tuple[bytes, Stat] | None:
         """Return the data as the ensemble has it now, not as an outdated follower does; one round trip."""
-        # Requests of a session are answered in the order sent, and tasks of a gather start in order.
+        # ZooKeeper answers a session's requests in the order sent, and `gather` starts its tasks in order.
         _, node = await asyncio.gather(self.sync(path), self.get(path))
         return node
 
@@ -270,7 +272,7 @@ class ZkClient:
                 request.delete(step.path, step.version)
         results = await self._call("transaction", first, request.commit_async)
         for index, (step, result) in enumerate(zip(steps, results, strict=True)):
-            # Steps before the failed one have RolledBack, those after it RuntimeInconsistency.
+            # Find the failed step: steps before it have RolledBack as result, steps after it RuntimeInconsistency.
             if isinstance(result, KazooException) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 message = f"transaction: step {index} ({step.kind} {step.path}) failed: {_words(result)}"
                 raise TransactionFailed(message, index=index, fault=_fault(result))
@@ -289,7 +291,8 @@ class ZkClient:
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS),
             **identity.options(),
         )
-        # kazoo detects a dead connection when a third of the session is left. Attempts at all hosts must fit in it.
+        # kazoo detects a dead connection when a third of the session time-out is left. Attempts at all hosts must fit
+        # in it.
         limit = max(0.5, self._session_seconds / 3 / len(kazoo.hosts))
         identity.secure(kazoo, limit, self._note)
         invoke = kazoo._connection._invoke
@@ -312,7 +315,7 @@ class ZkClient:
         try:
             request = start(*args, **options)
         except (TypeError, ValueError) as error:
-            # A path that kazoo does not even send, such as one with `..` in it.
+            # kazoo does not send some paths, such as one with `..` in it.
             raise StoreError(f"{verb} {path!r}: {error}") from None
         if self._in_flight == 0:
             self._silent_since = self._loop.time()
@@ -381,7 +384,7 @@ class ZkClient:
         self._obstacle = obstacle
 
     def _stop_in_thread(self, done: asyncio.Future[None]) -> None:
-        # kazoo raises if its writer does not stop, or the session is over. Both are irrelevant at the end.
+        # kazoo raises if its writer thread does not stop, or if the session is over. Neither matters at the end.
         with contextlib.suppress(KazooException, OSError):
             self._kazoo.stop()
             self._kazoo.close()

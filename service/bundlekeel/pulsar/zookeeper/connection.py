@@ -1,7 +1,7 @@
-"""Connections to ZooKeeper: address as Pulsar writes it, own identity (SASL DIGEST-MD5, TLS client certificate), TLS.
+"""Connections to ZooKeeper: address in Pulsar's form, identity (SASL DIGEST-MD5 or TLS client certificate), TLS.
 
 kazoo's own TLS trusts the system's certificates in addition to the configured file, and does not check host names by
-default. So the socket is created here. kazoo reconnects after each failure, so renewed certificates are loaded.
+default. So sockets are created here instead. Certificates are loaded for each connection, so renewed ones are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from bundlekeel.settings.tls import ClientTls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreIdentity:
-    """Identity at the store. `owned`: created nodes are accessible to it alone. `tls` None: the plain client port."""
+    """Identity at ZooKeeper.
+
+    `owned`: only this identity can access nodes that it creates. `tls` None: no encryption.
+    """
 
     username: str = ""
     password: str = ""
@@ -44,9 +47,10 @@ class StoreIdentity:
         return arguments
 
     def secure(self, kazoo: Any, limit: float, note: Callable[[str], None]) -> None:
-        """Connect within `limit` seconds, TLS included.
+        """Make `kazoo` connect within `limit` seconds, TLS included.
 
-        `note` receives, in kazoo's thread, the fault in names, connection, TLS or identity, and "" once there is none.
+        `note` is called in kazoo's thread with the reason why connecting failed (DNS, network, TLS, identity), and with
+        "" after a success.
         Raises ConfigError if a file cannot be used.
         """
         handler, connection = kazoo.handler, kazoo._connection
@@ -101,16 +105,16 @@ class StoreIdentity:
 
 
 def _words(error: OSError, limit: float) -> str:
-    """Return the fault in words for operators."""
+    """Return the reason of a failed connection in words for operators."""
     if isinstance(error, ConnectionRefusedError):
         return "the connection is refused; nothing listens there"
     return f"no answer within {limit:g} s" if isinstance(error, TimeoutError) else (error.strerror or str(error))
 
 
 def _select_with_pending(select: Callable[..., Any]) -> Callable[..., Any]:
-    """Treat a connection as ready if TLS has decrypted data already, though the socket has none.
+    """Return a `select` for which a connection is ready if its TLS layer has data, even if its socket has none.
 
-    Several responses may arrive in one record, and kazoo would read the second only with its next ping.
+    Several responses may arrive in one TLS record. kazoo would read the second one only at its next ping.
     """
 
     def ready(read: Sequence[Any], write: Sequence[Any], *rest: Any) -> Any:

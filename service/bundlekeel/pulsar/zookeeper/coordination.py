@@ -7,8 +7,8 @@
     {root}/requests/*  requests for the leader
     {root}/state/*     the leader's memory (fenced by the epoch)
 
-Leader node and epoch change in one transaction, so an epoch belongs to exactly one winner. A check of the leader node
-alone would not fence: a new node starts at version 0 again.
+Leader node and epoch change in one transaction, so each epoch belongs to exactly one leader. Fenced writes check the
+epoch. A check of the leader node's version would not be enough, because a new node starts at version 0 again.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (
 class ZkCoordination:
     """Coordination over one ZooKeeper session, which it starts and closes. Seat and leadership end with the session.
 
-    `root` is absolute below the client's chroot, e.g. `/bundlekeel/my-cluster`. Nothing outside of it is written. A
-    write that fails with plain StoreError may have taken effect: read again.
+    `root`: absolute path below the client's chroot, e.g. `/bundlekeel/my-cluster`. Nothing outside of it is written. A
+    write that fails with StoreError itself (not a subclass) may have taken effect: read again.
     """
 
     def __init__(self, client: ZkClient, *, root: str, clock: Clock) -> None:
@@ -77,7 +77,7 @@ class ZkCoordination:
 
     @property
     def connected(self) -> bool:
-        """Whether the session is alive as far as kazoo knows."""
+        """Whether there is a connection, as far as kazoo knows."""
         return self._client.connected
 
     @property
@@ -132,16 +132,19 @@ class ZkCoordination:
     # --- leadership ----------------------------------------------------------------------------------------
 
     async def leader(self) -> Member | None:
-        """Return the member in the leader node, which exists until ZooKeeper expires its session. Raises StoreError."""
+        """Return the leader; None: there is none.
+
+        A failed leader stays until its session expires. Raises StoreError.
+        """
         node = await self._client.get(self._layout.path(LEADER))
         return None if node is None else _decode(node[0]) or Member(id="")
 
     async def campaign(self, member: Member) -> int | None:
         """Try to become leader. Returns the new epoch; None: another sidecar leads or won the race.
 
-        A leader node of this session remains from a win whose response was lost, or from a term that was not resigned.
-        It is replaced, and a new epoch starts. A node of an earlier session of this process counts as another
-        sidecar's. After StoreError the outcome is unknown: campaign again.
+        If the leader node belongs to this session already (a response was lost, or the last term was not resigned), it
+        is replaced and a new epoch starts. A leader node of an earlier session of this process counts as another
+        leader. After StoreError the outcome is unknown: call this again.
         """
         await self._layout.ensure()
         leader, epoch = self._layout.path(LEADER), self._layout.path(EPOCH)
@@ -180,7 +183,7 @@ class ZkCoordination:
         return self._is_ours(node) and term is not None and term.version == epoch
 
     async def resign(self, epoch: int) -> None:
-        """Delete the leader node if this session owns it in this epoch. Raises StoreError if that is unknown."""
+        """Delete the leader node if this session owns it in this epoch. Raises StoreError if the result is unknown."""
         leader = self._layout.path(LEADER)
         if not self._is_ours(await self._client.exists(leader)):
             return
@@ -198,12 +201,12 @@ class ZkCoordination:
     # --- shared state --------------------------------------------------------------------------------------
 
     async def read(self, path: str) -> Document | None:
-        """Return a node as the ensemble has it now; None: absent. Raises StoreError."""
+        """Return the current content of a node, not an outdated one; None: missing. Raises StoreError."""
         node = await self._client.get_synced(self._layout.path(path))
         return None if node is None else Document(path=path, data=node[0], version=node[1].version)
 
     async def read_tree(self, path: str) -> list[Document]:
-        """Return the direct children with their data, by path, not as one consistent view. Raises StoreError."""
+        """Return the direct children with their data, by path. They may change during the read. Raises StoreError."""
         absolute = self._layout.path(path)
         _, names = await asyncio.gather(self._client.sync(absolute), self._client.children(absolute))
         ordered = sorted(names or ())
@@ -217,7 +220,7 @@ class ZkCoordination:
     async def stamps(self, paths: Sequence[str]) -> list[int | None]:
         """Return the last transaction that wrote each node; None: absent. One round trip. Raises StoreError."""
         absolute = [self._layout.path(path) for path in paths]
-        # One sync updates the server, whatever path it names.
+        # One sync is enough for all paths: it brings the whole server up to date.
         _, *stats = await asyncio.gather(self._client.sync(absolute[0]), *map(self._client.exists, absolute))
         return [None if stat is None else stat.mzxid for stat in stats]
 
@@ -253,7 +256,7 @@ class ZkCoordination:
         return self._layout.relative(await self._create(path, data, sequence=True))
 
     async def paths(self) -> list[str]:
-        """Return every node below the root, children first, not as one consistent view. Raises StoreError."""
+        """Return every node below the root, children first. Nodes may change during the read. Raises StoreError."""
         await self._client.sync(self._layout.root)
         below_root, level = list[str](), [self._layout.root]
         while level:
@@ -263,7 +266,10 @@ class ZkCoordination:
         return [self._layout.relative(path) for path in reversed(below_root)]
 
     async def erase(self, paths: Sequence[str]) -> None:
-        """Delete these nodes and the root, all or none. Raises StaleWrite if there are others or some are absent."""
+        """Delete these nodes and the root, all or none.
+
+        Raises StaleWrite unless they are exactly the existing nodes.
+        """
         absolute = [*map(self._layout.path, paths), self._layout.root]
         try:
             await self._client.transaction([TransactionStep(kind="delete", path=path) for path in absolute])
@@ -302,7 +308,7 @@ class ZkCoordination:
         return self._layout.path(f"{SEATS}/{number}")
 
     async def _seat_nodes(self) -> dict[int, tuple[bytes, Stat]]:
-        """Return the nodes of the seats by number. Nodes with other names are ignored: Bundlekeel did not make them."""
+        """Return the nodes of the seats by number. Nodes with other names are ignored."""
         names = await self._client.children(self._layout.path(SEATS)) or []
         numbers = [number for name in names if (number := _seat(name)) is not None]
         nodes = await bounded([partial(self._client.get, self._seat_path(number)) for number in numbers])
@@ -313,7 +319,7 @@ class ZkCoordination:
 
 
 def _seat(name: str) -> int | None:
-    """Return the number of the seat whose node has this name; None if no seat's has."""
+    """Return the seat's number from the name of its node; None: it is not the name of a seat."""
     with suppress(CodecError):
         number = integer(name, field=SEATS)
         return number if str(number) == name else None

@@ -1,4 +1,4 @@
-"""Bundlekeel's root in ZooKeeper: paths below it, and the persistent nodes that everything else needs."""
+"""Bundlekeel's root in ZooKeeper: paths below it, and creation of the persistent nodes that all writes need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bundlekeel.pulsar.zookeeper.client import NodeExists, NodeMissing, ZkClient
 
 
 class NodeLayout:
-    """Creates and caches the nodes of the root. Empty directories need no fencing: any replica may create them."""
+    """Creates directories and files below the root, and remembers which exist. Any replica may create them."""
 
     def __init__(self, client: ZkClient, root: str, *, folders: Iterable[str], files: Mapping[str, bytes]) -> None:
         if not root.startswith("/") or root.endswith("/") or not _is_plain(root[1:]):
@@ -40,12 +40,12 @@ class NodeLayout:
         return absolute.removeprefix(f"{self._root}/")
 
     def forget(self) -> None:
-        """Check all nodes again at the next `ensure`: another client has deleted some."""
+        """Check all nodes again at the next `ensure`, because another client has deleted some."""
         self._ready = False
         self._known.clear()
 
     async def ensure(self) -> None:
-        """Create the root, its directories and files where they are missing. Raises StoreError."""
+        """Create the root and those of its directories and files that are missing. Raises StoreError."""
         async with self._lock:
             if self._ready:
                 return
@@ -71,7 +71,7 @@ class NodeLayout:
     async def _make(self, path: str, data: bytes = b"") -> None:
         if path in self._known:
             return
-        # Check first: above the root the right to create may be missing, and an existing node needs none.
+        # Check first, because this client may lack the right to create nodes above the root.
         if await self._client.exists(path) is None:
             try:
                 with contextlib.suppress(NodeExists):
@@ -86,5 +86,5 @@ class NodeLayout:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether every part is a name: not empty, `.` or `..`."""
+    """Return whether no part of the path is empty, `.` or `..`."""
     return all(part not in ("", ".", "..") for part in path.split("/"))

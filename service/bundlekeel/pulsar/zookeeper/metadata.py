@@ -30,12 +30,12 @@ POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
 MANAGED_LEDGERS = "/managed-ledgers"
-# `MigrationState.MIGRATION_FLAG_PATH`. It remains in the store that the brokers leave.
+# Path of the state of a store migration (`MigrationState.MIGRATION_FLAG_PATH`), in the store that the brokers leave.
 MIGRATION = "/pulsar/migration-coordinator/migration"
 # The modular load manager's leader, and the extensible one's.
 LEADERS = ("/loadbalance/leader", "/loadbalance/extension/leader")
 
-# Hashing this many names takes about a millisecond. Then other tasks run.
+# After this many names (about a millisecond of hashing) other tasks may run.
 _NAMES_PER_TURN = 1000
 
 
@@ -48,8 +48,8 @@ class ZkOwnership:
     async def owner(self, bundle: str) -> Owner | None:
         """Return the bundle's current owner; None: no broker owns it.
 
-        Reads after a `sync`: an outdated follower would return the owner before a move. Raises StoreError, CodecError,
-        or StoreMigrated if the brokers use another store.
+        The server is brought up to date first (`sync`), because it could return the owner before a move. Raises
+        StoreError, CodecError, or StoreMigrated if the brokers use another store.
         """
         node, migration = await asyncio.gather(
             self._client.get_synced(f"/namespace/{bundle}"), _read_migration(self._client)
@@ -68,7 +68,7 @@ class _Partitions(msgspec.Struct):
 
 
 class ZkMetadata:
-    """Metadata from both stores. Bundles and load are in the metadata store, policies in the configuration store."""
+    """Pulsar's metadata: bundles and load from the metadata store, policies from the configuration store."""
 
     def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
         self._metadata = metadata
@@ -83,7 +83,7 @@ class ZkMetadata:
         self._policies = ZkPolicies(self._metadata, configuration)
 
     def follow(self, configuration: ZkClient) -> None:
-        """Start this client, and read the configuration store through it from now on. `close` ends it."""
+        """Start this client, and read the configuration store through it from now on. `close` also closes it."""
         self._opened = configuration
         configuration.start()
         self._read(configuration)
@@ -96,9 +96,9 @@ class ZkMetadata:
     async def boundaries(self, namespace: str) -> list[int] | None:
         """Return sorted bundle boundaries; None: the namespace does not exist. Raises StoreError or CodecError.
 
-        The local policies contain them. A namespace that no broker has loaded yet has only its policies.
+        They are in the local policies, or in the policies if no broker has loaded the namespace yet.
         """
-        # Synced: a split is verified by reading these again.
+        # Read current data, because this also verifies splits.
         local = await self._metadata.get_synced(f"{LOCAL_POLICIES}/{namespace}")
         if local is not None:
             try:
@@ -110,7 +110,7 @@ class ZkMetadata:
         return None if policies is None else decode_boundaries(policies[0])
 
     async def partitions(self, topic: str) -> int:
-        """Return the partitions of a topic; 0: not partitioned, unknown, or not a topic name. Raises StoreError."""
+        """Return the number of partitions of a topic; 0: not partitioned, unknown or invalid. Raises StoreError."""
         try:
             name = parse_topic(topic)
         except ValueError:
@@ -153,7 +153,7 @@ class ZkMetadata:
         return await self._policies.read(cluster, namespaces)
 
     async def migration(self) -> StoreMigration:
-        """Return the state of a store migration, and watch it from then on. Raises StoreError."""
+        """Read the state of a store migration, and set a watch on it. Raises StoreError."""
         if not self._migration_watch:
             self._migration_watch = True
             try:
@@ -162,13 +162,13 @@ class ZkMetadata:
                 self._migration_watch = False
                 raise
         state = await _read_migration(self._metadata)
-        if self._migration_watch:  # else it changed while it was read
+        if self._migration_watch:  # otherwise the state changed while it was read
             self._migration = state
         return state
 
     @property
     def migration_now(self) -> StoreMigration:
-        """The state as last read; phase CHANGED since its watch fired."""
+        """The state as last read; its phase is CHANGED if the watch has fired since."""
         return self._migration
 
     def _on_migration(self) -> None:

@@ -1,7 +1,6 @@
 """Cache of the policies in both stores, kept current by watches.
 
-A node is read once, and again only after its watch has fired. Thousands of namespaces cost thousands of reads once, at
-most `NEW_PER_CALL` per call.
+A node is read once, and again only after its watch has fired. One call reads at most `NEW_PER_CALL` new namespaces.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ class WatchedNodes:
         self._client = client
         self._data: dict[str, bytes | None] = {}
         self._children: dict[str, tuple[str, ...]] = {}
-        # Set before a request is sent. An event in between removes the entry, so that the response is not cached.
+        # By path, set before a request is sent. If the node changes before the response, the entry is removed, and the
+        # response is not cached.
         self._reading: dict[str, object] = {}
         client.add_listener(self._on_connection)
 
@@ -40,11 +40,11 @@ class WatchedNodes:
         return len(self._data)
 
     def knows(self, path: str) -> bool:
-        """Return whether `data` would respond without a request to the store."""
+        """Return whether the data of this node are in the cache."""
         return path in self._data and self._client.connected
 
     def keep_only(self, paths: set[str]) -> None:
-        """Drop the data of all other nodes."""
+        """Drop the data of all nodes that are not in `paths`."""
         self._data = {path: data for path, data in self._data.items() if path in paths}
 
     async def data(self, path: str) -> bytes | None:
@@ -54,7 +54,7 @@ class WatchedNodes:
         note = self._reading[path] = object()
         node = await self._client.get(path, partial(self._fired, path))
         if node is None and await self._client.exists(path, partial(self._fired, path)) is not None:
-            return await self.data(path)  # made between the two reads
+            return await self.data(path)  # the node was created between the two reads
         value = None if node is None else node[0]
         if self._reading.pop(path, None) is note:
             self._data[path] = value

@@ -1,7 +1,7 @@
-"""The task behind a view that watches keep current: of the load source and of the ownership channel.
+"""The task that reads changed ZooKeeper nodes again, for the load source and the ownership channel.
 
-Events only record what to read again and wake this task. It waits one batch window and lets its owner read. The owner
-removes a record *before* it sends the read. So every later event makes a new record.
+A watch event only records which node to read again, and wakes this task. The task waits one batch window, then calls
+`refresh` of its source. That removes a record *before* it sends the read, so a later event makes a new record.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _log = logging.getLogger(__name__)
 class WatchedSource:
     """The source that a task reads.
 
-    `path`: its root, for messages. `refresh`: reads the recorded nodes and returns whether everything is current then;
-    raises StoreError if that fails. `lost`: records all nodes, since all watches are lost with the connection.
+    `path`: its root, for messages. `refresh`: reads the recorded nodes, and returns whether everything is current
+    afterwards; raises StoreError if that fails. `lost`: called after a lost connection; records all nodes, because all
+    watches are lost.
     """
 
     name: str
@@ -63,10 +64,10 @@ class Rereader:
         self._wake.set()
 
     def check(self, *, read: bool) -> None:
-        """Raise unless the view is current.
+        """Raise unless the view is current. `read`: whether everything was read at least once.
 
-        Raises SnapshotError before the first one (`read` is false), StoreError while disconnected and until everything
-        is read again after that.
+        Raises SnapshotError if `read` is false. Raises StoreError while disconnected, and after that until everything
+        was read again.
         """
         path, hosts = self._watched.path, self._client.hosts
         if not read:
@@ -110,7 +111,7 @@ class Rereader:
             except StoreError as error:
                 self._fault = error
             except Exception as error:  # noqa: BLE001 - top of a root task: without it nothing is read ever again
-                _log.exception("%s failed unexpectedly", self._watched.name)
+                _log.exception("%s failed unexpectedly; retrying", self._watched.name)
                 self._fault = StoreError(f"internal error: {error!r}")
             self.wake()
             await self._clock.sleep(RETRY_SECONDS)

@@ -1,8 +1,8 @@
-"""Load reports of the modular load manager: watches on `/loadbalance/brokers/*`, coalesced into views.
+"""Load reports of the modular load manager, from `/loadbalance/brokers/*`.
 
 There is one children watch, and one data watch per broker. An event only records which node to read again. A single
-task waits one batch window, reads these nodes and publishes at most one new view. A record is removed *before* its read
-is sent. So a later event, or the loss of the connection with all its watches, makes a new record.
+task (`Rereader`) waits one batch window, reads these nodes and publishes at most one new view. A record is removed
+*before* its read is sent. So a later event, or a lost connection, makes a new record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bundlekeel.pulsar.zookeeper.rereader import Rereader, WatchedSource
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"
 RESOURCE_QUOTA = "/loadbalance/resource-quota"
-# A report may have 10 MiB. At most this many are in memory undecoded.
+# A report may have 10 MiB. At most this many undecoded reports are in memory.
 READS_AT_ONCE = 8
 # A report of 10 MiB takes a second to decode. Heartbeats and the API must not wait for that.
 THREAD_ABOVE_BYTES = 1024 * 1024
@@ -64,10 +64,10 @@ class ZkLoadSource:
         self._rereader.start()
 
     async def picture(self) -> RawClusterView:
-        """Return the view with the current time: while the watches are set, an old generation is still correct.
+        """Return the newest view with the current time. It is still correct if it is old, because changes are watched.
 
-        Raises SnapshotError before the first one, StoreError while disconnected and until everything is read again
-        after that.
+        Raises SnapshotError before the first one. Raises StoreError while disconnected, and after that until everything
+        was read again.
         """
         self._rereader.check(read=self._picture is not None)
         assert self._picture is not None
@@ -80,7 +80,7 @@ class ZkLoadSource:
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
         """Return stored averages in the order of `bundles`, without bundles whose averages are missing or unreadable.
 
-        Parents are listed first, so that bundles without stored averages cost no read.
+        The parent nodes are listed first, so that bundles without stored averages cost no read.
         """
         distinct = list(dict.fromkeys(bundles))
         averages = await self._stored(BUNDLE_DATA, distinct, decode_bundle_data)
@@ -95,7 +95,7 @@ class ZkLoadSource:
     # --- events: only record what to read -------------------------------------------------------------------
 
     def _note_all(self) -> None:
-        """Mark all brokers for a check, as watches were lost with the connection. Changed ones have another mzxid."""
+        """Mark all brokers to be checked, because watches were lost with the connection."""
         self._registry_changed = True
         self._unwatched |= self._registered
 
@@ -123,7 +123,7 @@ class ZkLoadSource:
         try:
             names = await self._client.children(BROKERS, self._on_registry)
             if names is None and await self._client.exists(BROKERS, self._on_registry) is not None:
-                self._registry_changed = True  # made between the two reads
+                self._registry_changed = True  # the node was created between the two reads
                 self._rereader.wake()
         except StoreError:
             self._registry_changed = True
@@ -148,7 +148,8 @@ class ZkLoadSource:
         self._unwatched.discard(broker_id)
         try:
             if not changed and last is not None:
-                # Only the watch was lost. Statistics are a hundred bytes, a report may be a hundred kilobytes.
+                # Only the watch was lost. Read the statistics first: they have a hundred bytes, a report may have 100
+                # KB.
                 stat = await self._client.exists(path, watch)
                 if stat is not None and stat.mzxid == last.mzxid:
                     return
@@ -160,7 +161,7 @@ class ZkLoadSource:
             self._unwatched.add(broker_id)
             raise
         if node is None:
-            # Deleted since the listing. If it is created again, the next listing must treat it as new.
+            # The node was deleted after the listing. If it is created again, the next listing must treat it as new.
             self._registered.discard(broker_id)
             self._forget(broker_id)
         elif last is None or last.mzxid != node[1].mzxid:
@@ -191,6 +192,6 @@ class ZkLoadSource:
         averages: dict[str, BundleAverages] = {}
         for bundle, node in zip(todo, nodes, strict=True):
             if node is not None:
-                with contextlib.suppress(CodecError):  # unreadable counts as missing: the next place is asked
+                with contextlib.suppress(CodecError):  # unreadable averages count as missing
                     averages[bundle] = decode(bundle, node[0])
         return averages

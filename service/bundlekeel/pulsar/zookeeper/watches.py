@@ -1,6 +1,7 @@
 """Watches below Bundlekeel's root: leader, seats, desired state and requests.
 
-A change is reported after its watch is set again. A later read is then new enough, or another report follows it.
+A change is reported only after its watch is set again. So a read after the report is current, or another report
+follows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from bundlekeel.model.errors import StoreError
 from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
 from bundlekeel.pulsar.zookeeper.layout import NodeLayout
 
-# First and longest pause between two attempts to watch: a missing node may stay missing.
+# First and longest pause between two attempts to set a watch, because a missing node may stay missing.
 RETRY_SECONDS, MOST_SECONDS = 0.5, 10.0
 
 
@@ -26,7 +27,7 @@ class WatchTarget(NamedTuple):
 
 
 class WatchSet:
-    """Watches on fixed paths and on the data of the children of one of them (`followed`)."""
+    """Watches on fixed paths (`targets`), and on the data of the children of one of these paths (`followed`)."""
 
     def __init__(
         self, client: ZkClient, layout: NodeLayout, targets: tuple[WatchTarget, ...], *, followed: str
@@ -77,12 +78,12 @@ class WatchSet:
             while self._unarmed and self._client.connected:
                 await asyncio.gather(*(self._arm_one(target) for target in sorted(self._unarmed)))
         except StoreError:
-            # A lost connection is itself a change to report. After another failure the store is called again.
+            # A lost connection counts as a change. After another failure, setting the watches is retried.
             return not self._client.connected
         return True
 
     async def _arm_one(self, target: WatchTarget) -> None:
-        # Removed before the request is sent: an event in between must not be lost.
+        # Remove it before the request is sent, so that an event during the request adds it again.
         self._unarmed.discard(target)
         try:
             await self._watch(target)
@@ -97,7 +98,7 @@ class WatchSet:
             return
         names = await self._client.children(target.path, callback)
         if names is None:
-            self._layout.forget()  # another client deleted it: create it again before the next attempt
+            self._layout.forget()  # another client deleted the node: create it before the next attempt
             raise StoreError(f"{target.path} does not exist")
         if target.path == self._followed:
             new_targets = {WatchTarget("node", f"{target.path}/{name}") for name in names}
