@@ -17,7 +17,7 @@ AVG = {
     "loadBalancerLoadPlacementStrategy": AVG_SHEDDER,
     "maxUnloadPercentage": "0.5",
 }
-# ThresholdShedder moves at least 10 MB/s from a broker by default. Brokers of this size have less, so nothing would move.
+# ThresholdShedder moves at least 10 MB/s from a broker by default. Brokers of this size have less, so it moves nothing.
 THRESHOLD = {"loadBalancerBundleUnloadMinThroughputThreshold": "0.0"}
 # The interval is an integer of minutes, so 1 is the shortest. That is the default; it limits how fast shedders react.
 SHORTEST_INTERVALS = {"loadBalancerSheddingIntervalMinutes": "1", "loadBalancerHostUsageCheckIntervalMinutes": "1"}

@@ -20,9 +20,9 @@ from dev.traffic import Traffic, TrafficError
 from evidence.reaction.figures import Sample, loads_by_owner, owners_of, rates
 
 POLL_SECONDS = 1.0
-# The rate of a topic is its mean over the last half minute, so that a move does not look like a loss of load, nor clients
-# that catch up like more load. The owner is that of the current second. In runs whose load changes, the period is
-# shorter.
+# The rate of a topic is its mean over the last half minute. So a move does not look like a loss of load, and clients
+# that catch up do not look like more load. The owner is that of the current second. In runs whose load changes, the
+# period is shorter.
 RATE_SECONDS = 30.0
 TURNING_RATE_SECONDS = 10.0
 STEP_RATE_SECONDS = 5.0
