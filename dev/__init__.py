@@ -1,3 +1,3 @@
-"""Tools of developers: local clusters, traffic, generated pages, benchmarks."""
+"""Tools for developers: local clusters, traffic, generated pages, checks."""
 
 NOTE = "Made by `python -m dev.docs write`; do not edit."

@@ -274,7 +274,7 @@ def api_page() -> str:
 
 
 def _conflict() -> list[str]:
-    """A 409 as an example, and its codes."""
+    """Return the section about conflicts (409): an example, and the codes that a conflict can have."""
     bundle = "shop/orders/0x00000000_0x80000000"
     what = f"{bundle} would no longer move"
     text = f"the inputs changed since the plan was made: {what}"
@@ -329,7 +329,7 @@ def _field(name: str, text: str) -> str:
 
 
 def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
-    """A parameter of the query with what it takes, and its default where that is not "none"."""
+    """Return a query parameter with its allowed values, and with its default if it has one."""
     options = [item["schema"], *item["schema"].get("anyOf", ())]
     if name := _schema_name(item["schema"]):
         options.append(document["components"]["schemas"][name])
@@ -355,7 +355,7 @@ def _schema_name(schema: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A request of one route, of the examples in the OpenAPI document."""
+    """An example request of one route, from the OpenAPI document."""
 
     operation: dict[str, Any]
     method: str
@@ -366,7 +366,7 @@ class Example:
 
     @property
     def socket(self) -> bool:
-        """Whether it changes something, which only the unix socket takes without credentials."""
+        """Whether the request changes something. Without credentials, only the unix socket accepts such requests."""
         return "mutations" in self.operation["tags"]
 
 
@@ -400,7 +400,7 @@ def answers_text() -> str:
 
 
 _WHO: Final = {"reason": "ticket 4711", "by": "ann"}
-# Ids in the examples of the document. A response of the sidecar has others, which are replaced.
+# Ids in the examples of the document. They replace the ids in the sidecar's responses, which differ in each run.
 _HASH, _TASK, _PROPOSED = "5f0c3a1be2d4977a", "req-0000000012", "94fe0fdfef36d278"
 _REVIEWED: Final = frozenset(
     ("GET /api/v1/reviews", *(f"POST /api/v1/reviews/{{id}}/{word}" for word in ("approve", "discard")))
@@ -410,7 +410,8 @@ _REVIEWED: Final = frozenset(
 async def _answers(requests: list[Example]) -> list[Any]:
     """Return the response to each example: a read is sent to the TCP port, a change to the unix socket.
 
-    Each is sent to a new sidecar, which has a plan, a task, and what the example ends or decides.
+    Each request is sent to a new sidecar that already has a plan, a task, and the object that the request ends or
+    decides on, such as a drain or a review.
     """
     service = Spied(Shop().service)
     streams = EventStreams(heartbeat=0.0)
@@ -424,7 +425,7 @@ async def _answers(requests: list[Example]) -> list[Any]:
         params = PATIENT if route.endswith("/warm") else Parameters()
         shop = await Shop(params=params, review=route in _REVIEWED).open()
         ids = await _prepare(shop, route)
-        # A change, a heartbeat and the end, however slow the machine is.
+        # A stream contains a change, a heartbeat and the end, however slow the machine is.
         service.results["changes"] = _Ends(streams)
         service.target = shop.service
         transport = httpx.ASGITransport(apps[example.socket])
@@ -437,7 +438,7 @@ async def _answers(requests: list[Example]) -> list[Any]:
 
 
 class _Ends:
-    """Ends the streams when it is called a second time."""
+    """A function that ends event streams when it is called for the second time."""
 
     def __init__(self, streams: EventStreams) -> None:
         self._streams, self._looks = streams, count(1)
@@ -456,7 +457,9 @@ def _with_ids(example: Example, ids: Mapping[str, str]) -> Example:
 
 
 async def _prepare(shop: Shop, route: str) -> dict[str, str]:
-    """Let operators have made requests. Returns the ids of the sidecar, by those of the document."""
+    """Make the operators' requests that the example of a route needs. Return the sidecar's ids by those of the
+    document.
+    """
     service, requests = shop.service, shop.service.requests
     if "/channel" in route:
         shop.follow_channel()
@@ -513,7 +516,7 @@ async def _recommend(shop: Shop) -> None:
 
 
 async def _relieve(shop: Shop) -> None:
-    """Let the second broker have little load, also by the averages of its reports."""
+    """Give the second broker little load, until the averages of its reports also show little load."""
     shop.page_cluster.shares |= dict.fromkeys(BUNDLES[2:4], 0.0)
     await shop.turns(12)
 
@@ -539,7 +542,7 @@ async def _answer(client: httpx.AsyncClient, example: Example) -> Any:
 
 
 def _cut(value: Any) -> Any:
-    """Lists with their first item alone, those of figures and names whole."""
+    """Shorten the lists in a response to their first item. Lists of numbers or names stay complete."""
     if isinstance(value, dict):
         return {name: _cut(item) for name, item in value.items()}
     if not isinstance(value, list) or all(isinstance(item, int | float | str) for item in value):

@@ -17,7 +17,8 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes; the kernel drops it when the holder dies. Makes the folder."""
+    """Lock a file against other processes during the block, and create its directory. The kernel removes the lock when
+    the process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

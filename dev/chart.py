@@ -25,7 +25,7 @@ from dev.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy" / "helm" / "bundlekeel"
-# Helm built from its module knows no Kubernetes of its own; the newest that our schemas describe.
+# Helm built from its module has no Kubernetes version of its own. This is the newest version that our schemas describe.
 KUBERNETES = "1.37.0"
 NAMESPACE = "pulsar"
 _NOTE = "Made by `python -m dev.chart write`; do not edit."
@@ -77,8 +77,8 @@ _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list"
 
 
 def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> list[dict[str, Any]]:
-    """Return the objects that `helm template` renders for one file of values. Raises RuntimeError, with Helm's message,
-    if it refuses.
+    """Return the objects that `helm template` renders for one file of values. Raises RuntimeError with Helm's message
+    if Helm refuses the values.
     """
     command = [str(ensure(HELM)), "template", release, str(chart), "--namespace", NAMESPACE]
     command += ["--kube-version", KUBERNETES, "-f", str(values), *arguments]
@@ -119,7 +119,7 @@ def _values() -> list[tuple[str, Any, str]]:
 
 
 def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[str, Any, str]]:
-    """(dotted key, default, comment) of each key with a `# --` line above it, and of those below others."""
+    """Return (dotted key, default, comment) for each key with a `# --` line above it, also for nested keys."""
     rows = []
     for key, value in node.value:
         name = f"{above}{key.value}"
@@ -134,7 +134,7 @@ def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[st
 
 
 def apache_values() -> str:
-    """The values for the Apache Pulsar chart, as rendered for a release `bundlekeel` with the case of `ci/`."""
+    """Return values for the Apache Pulsar chart, as our chart renders them with ci/apache-sidecar-values.yaml."""
     objects = render("bundlekeel", CHART / "ci" / "apache-sidecar-values.yaml")
     sidecar_map = next(item for item in objects if item["metadata"]["name"] == "bundlekeel-sidecar")
     text: str = sidecar_map["data"]["broker-values.yaml"]
@@ -161,7 +161,7 @@ def values_schema() -> str:
         for name, spec in BY_NAME.items()
         if name not in TOP_LEVEL
     }
-    # A key of Pulsar may have another unit than our name: what it may be is left to the sidecar.
+    # A key of Pulsar can have another unit than our name for it, so only the sidecar checks its value.
     settings["parameters"] = {**_closed(), "properties": {**{key: {} for key in BY_PULSAR_KEY}, **parameters}}
     choice = settings["placement"].pop("enum")
     section = {"name": {"enum": choice}, "repair": {"enum": ["on", "off", True, False]}}
@@ -210,7 +210,7 @@ def _closed() -> dict[str, Any]:
 
 
 def pages() -> dict[Path, str]:
-    """Every made file and its text."""
+    """Return every generated file with its text."""
     copies = {
         CHART / "files" / source.name: source
         for source in (ROOT / "deploy" / "prometheus" / name for name in ("alerts.yml", "recording.yml"))
@@ -229,7 +229,7 @@ def differing() -> list[Path]:
 
 
 def main(action: str) -> int:
-    """Write them, or name those that differ."""
+    """Write the generated files (`write`), or print the names of those that differ (`check`). Return the exit code."""
     if action == "write":
         (CHART / "files" / "dashboards").mkdir(parents=True, exist_ok=True)
         for path, text in pages().items():

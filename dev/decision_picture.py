@@ -1,4 +1,4 @@
-"""The picture of docs/concepts/decision-rule.md: cost and price over time, computed by the rule itself."""
+"""Draw the picture of docs/concepts/decision-rule.md: the cost of an imbalance and the price of moves over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MOVES = 2
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Two loads of one broker over time: its excess in tolerances (0: tolerated) by second."""
+    """A load of one broker over time. Each phase has a start, an end (seconds) and the excess load, in multiples of the
+    tolerance (0: tolerated)."""
 
     title: str
     excess: tuple[tuple[int, int, float], ...]
@@ -62,7 +63,7 @@ def _draw(axes: Axes, story: Story) -> None:
 
 
 def _costs(story: Story, price: float) -> tuple[list[tuple[float, float]], bool]:
-    """Return the cost of the imbalance by second, and whether it ends in moves."""
+    """Return the points (second, cost) of the imbalance, and whether bundles move in the end."""
     params = Parameters()
     course, costs = BrokerCourse(level=0.5, until_ms=0, seconds=1.0), [(0.0, 0.0)]
     for second in range(READING, SECONDS + 1, READING):

@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 Page = tuple[str, Callable[[], str]]
 
-# Pages with samples of output, runbooks most of all, and with files of the sources.
+# Pages that contain samples of output (mostly runbooks) or copies of source files.
 SAMPLED = ("docs/operations/**/*.md",)
 
 # The first code of each group, in the order of the enum.
@@ -60,7 +60,7 @@ _GROUPS = {
     Code.TOPIC_POLICIES_OFF: "Rates of topics in quota groups, and resource groups",
     Code.EMPTY_REPORT: "Records that could not be read completely",
 }
-# Sections of the example, by the field that begins them.
+# Headings of sections in the example of settings, by the first key of the section.
 _SECTIONS = {
     "cluster": "Set these two first; all else may stay as it is",
     "mode": "The cluster and what may be done to it",
@@ -69,9 +69,9 @@ _SECTIONS = {
     "capacity": "What brokers can carry, where their own report has no limit (NICs of VMs and pods) or a wrong one",
     "windows": "When it may move bundles",
 }
-# Without them no sidecar starts on a cluster: the first in the example.
+# Required keys, which come first in the example.
 _NEEDED = ("cluster", "metadata_store")
-# Where each section of the settings is explained, from docs/reference.
+# The page that explains each section of the settings, relative to docs/reference.
 _MORE = {
     "capacity": "../concepts/capacity.md",
     "windows": "../concepts/guard.md#maintenance-windows",
@@ -137,7 +137,7 @@ _ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def settings_page() -> str:
-    """docs/reference/settings.md."""
+    """Return the text of docs/reference/settings.md."""
     live = ", ".join(f"`{row.key}`" for row in rows() if is_live(row.key))
     lines = [
         "# Settings",
@@ -173,7 +173,8 @@ def settings_page() -> str:
 
 
 def _section_head(name: str) -> list[str]:
-    """The heading of a section, what it is for, and the page that explains it; nothing for the keys of the top."""
+    """Return the lines above a section: its heading, its purpose, and the page that explains it. Empty for top-level
+    keys."""
     if not name:
         return []
     lines = [purpose] if (purpose := _purpose(name)) else []
@@ -218,7 +219,7 @@ def _calibrated_rows() -> list[list[str]]:
 
 
 def parameters_page() -> str:
-    """docs/reference/parameters.md."""
+    """Return the text of docs/reference/parameters.md."""
     lines = [
         "# Parameters",
         "",
@@ -261,7 +262,7 @@ def parameters_page() -> str:
 
 
 def codes_page() -> str:
-    """docs/reference/codes.md."""
+    """Return the text of docs/reference/codes.md."""
     lines = [
         "# Codes",
         "",
@@ -282,7 +283,7 @@ def codes_page() -> str:
 
 
 def gate_page() -> str:
-    """docs/reference/gate.md: which kind of action is checked for what."""
+    """Return the text of docs/reference/gate.md, which lists the checks of each kind of action."""
     lines = [
         "# What may be done now",
         "",
@@ -311,7 +312,7 @@ def _words(name: str) -> str:
 
 
 def metrics_page() -> str:
-    """docs/reference/metrics.md: every metric with type, labels and meaning."""
+    """Return the text of docs/reference/metrics.md: every metric with type, labels and meaning."""
     kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
     text = "Every sidecar serves these at `/metrics`, as Prometheus' text or OpenMetrics. No label contains a bundle."
@@ -325,7 +326,7 @@ def metrics_page() -> str:
 
 
 def example_settings() -> str:
-    """config/bundlekeel.example.yaml: every key at its default, with what is allowed and why."""
+    """Return config/bundlekeel.example.yaml: every key with its default, allowed values and purpose."""
     lines = [
         "# Every key of the settings at its default. Copy bundlekeel.minimal.yaml instead, and add what is to differ.",
         f"# {NOTE}",
@@ -342,13 +343,13 @@ def example_settings() -> str:
         elif inside:
             lines += ["", f"# {_purpose(name)}", f"{name}:", *_section_lines(inside)]
         else:
-            # An explicit strategy would win over the brokers' own (adopt_broker_settings), so these stay comments.
+            # Comments, because an explicit strategy would override that of the brokers (adopt_broker_settings).
             mark = "# " if name in TOP_LEVEL else ""
             lines += [line for row in rows() if row.key == name for line in _key_lines(row, mark=mark)]
     return "\n".join([*lines, ""])
 
 
-# More pages join here: (path below the repository, function that returns the whole text).
+# All generated pages: (path below the repository, function that returns the whole text).
 PAGES: list[Page] = [
     ("docs/reference/settings.md", settings_page),
     ("docs/reference/parameters.md", parameters_page),
@@ -356,7 +357,7 @@ PAGES: list[Page] = [
     ("docs/reference/gate.md", gate_page),
     ("docs/reference/metrics.md", metrics_page),
     ("docs/reference/cli.md", cli_page),
-    # Before the document, which has them.
+    # Before the OpenAPI document, which contains these examples.
     ("service/bundlekeel/api/examples.json", answers_text),
     ("docs/reference/api.md", api_page),
     ("config/openapi.json", openapi_text),
@@ -466,7 +467,8 @@ def _parameter_lines() -> list[str]:
 
 
 def _item_lines(key: str) -> list[str]:
-    """An item with its keys. In the one of `capacity` limit and `ignore` of one resource contradict each other."""
+    """Return an example item of a list or mapping, with its keys. An item of `capacity` must not have both a limit and
+    `ignore` for one resource."""
     place, example = _ITEMS[key]
     lines = [f"{place}:"] if place else []
     for number, (name, value) in enumerate(example.items()):

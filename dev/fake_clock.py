@@ -1,13 +1,14 @@
-"""The wall clock of one Python process, set and made faster or slower while it runs. The boot clock stays true, as when
-the clock of a machine is set."""
+"""Change the wall clock of one Python process while it runs. Its boot clock stays correct, as when the clock of a
+machine is set.
+"""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-# Python imports this module first. `time.time` and `time.time_ns` then use the file, which is read ten times per
-# second. Other ways to read the system's clock (the lines of a log) return the true time.
+# The process imports this module first (sitecustomize). Then `time.time` and `time.time_ns` use the offset and rate in
+# a file, which is read ten times per second. Other ways to read the clock, as in lines of a log, return the real time.
 _SITE = """
 import time
 
@@ -37,7 +38,7 @@ class FakeClock:
     """The wall clock of one Python process to be started with `environment`."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory`: an empty one of its own, made if needed."""
+        """`directory`: an empty directory for the files of this clock; created if it does not exist."""
         directory.mkdir(parents=True, exist_ok=True)
         self._file = directory / "clock"
         (directory / "sitecustomize.py").write_text(_SITE.format(file=str(self._file)), encoding="utf-8")
@@ -45,7 +46,7 @@ class FakeClock:
         self.set(0)
 
     def set(self, seconds: int, rate: float = 1.0) -> None:
-        """Set the offset from the true time, in seconds, and the rate."""
+        """Set the offset from the real time in seconds, and the rate (2.0: twice as fast)."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{seconds} {rate} {time.time()!r}\n", encoding="ascii")
         fresh.replace(self._file)

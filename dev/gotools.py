@@ -22,14 +22,14 @@ from dev.wheels import program
 
 
 class ToolError(RuntimeError):
-    """A program is not available; the message has its name and the remedy, in one sentence."""
+    """A program is not available. The message is one sentence with its name and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoTool:
-    """One program: its name here, main package, module, the release, and replacements its own build needs.
+    """One program: its name, main package, module, release, and `replace` lines.
 
-    A module's replacements do not reach those who use it, so they are repeated here.
+    Go ignores the `replace` lines of a module that another module uses, so they are repeated here.
     """
 
     name: str
@@ -53,9 +53,9 @@ ALL = (HELM, KUBECONFORM, HELM_UNITTEST, COMPOSE, ACTIONLINT)
 
 
 def ensure(tool: GoTool) -> Path:
-    """Return the path of the built program; the first call builds it. Safe against others doing the same.
+    """Return the path of the built program. The first call builds it; other processes can do the same at that time.
 
-    Raises ToolError when Go is missing or the build fails; nothing half done is left under the final name.
+    Raises ToolError if Go is missing or the build fails. An incomplete build never has the final name.
     """
     go_module = _go_module(tool)
     mark = hashlib.sha256(f"{tool.package} {go_module}".encode()).hexdigest()[:8]
@@ -89,7 +89,7 @@ def _build(tool: GoTool, go_module: str, target: Path) -> None:
 
 
 def _go(tool: GoTool, module: Path, command: list[str]) -> None:
-    # The Go that is installed, never another one fetched on the way; no C compiler needed.
+    # Use the installed Go and do not download another one. No C compiler is needed.
     environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
     answer = subprocess.run(
         command, cwd=module, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL

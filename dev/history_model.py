@@ -1,4 +1,4 @@
-"""A made-up cluster as dense arrays: names, sizes and seasons of its traffic. Everything follows from the seed."""
+"""Generate a cluster and its traffic from a seed, as dense arrays: names, sizes, and daily and weekly patterns."""
 
 from __future__ import annotations
 
@@ -44,11 +44,15 @@ NIC: Final = 1e7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A cluster and its traffic. load: mean score over brokers and time, about. daily, weekly: how deep the nights and
-    the weekends are (0..1). growth: a day. noise: standard deviation of a bundle's traffic, relative,
-    from hour to hour; flicker: that from picture to picture, in parts of it. zipf: exponent of the bundles' sizes.
-    spiky: tenants that multiply their traffic for some minutes several times a day. unequal: share of brokers with
-    twice the cores. params: of the balancer that was running; `recording`: it did, else nobody did."""
+    """A generated cluster and its traffic.
+
+    load: approximate mean score over brokers and time. daily, weekly: reduction at night and on weekends (0..1).
+    growth: relative growth per day. noise: relative standard deviation of a bundle's traffic from hour to hour.
+    flicker: standard deviation from snapshot to snapshot, as a part of `noise`. zipf: exponent of the bundles' sizes.
+    spiky: number of tenants that multiply their traffic for some minutes several times per day. unequal: share of
+    brokers with twice the cores. params: parameters of the balancer. recording: whether that balancer runs; otherwise
+    none does.
+    """
 
     seed: int = 1
     days: int = 14
@@ -102,7 +106,7 @@ def _cast(world: World) -> _Cast:
         names.append(f"tenant-{tenant:04d}/ns-{namespace:06d}/0x{low:08x}_0x{high:08x}")
         tenants.append(tenant)
     size = np.arange(1, count + 1, dtype=np.float64) ** -world.zipf
-    # No bundle is more than a third of a mean broker: that would be a case for a split, not for a move.
+    # No bundle has more than a third of a mean broker's load, because a larger one would need a split and not a move.
     weight = np.minimum(size / size.sum(), 1 / (3 * world.brokers))
     rng.shuffle(weight)
     fan_out, message = rng.integers(1, 4, count), rng.lognormal(6.5, 0.8, count)
@@ -196,7 +200,7 @@ def _amount(world: World, cast: _Cast, wall_ms: Ints) -> Floats:
 
 
 def _spike(world: World, cast: _Cast, wall_ms: Ints, season: Floats) -> None:
-    """Multiply the spiky tenants' traffic now and then."""
+    """Multiply the traffic of the spiky tenants for some minutes, several times per day."""
     day = (wall_ms - world.start_ms) // (DAY_S * 1000)
     for number in np.unique(day).tolist():
         rng = np.random.default_rng([world.seed, 1, number])
@@ -208,8 +212,8 @@ def _spike(world: World, cast: _Cast, wall_ms: Ints, season: Floats) -> None:
 
 
 def _noise(world: World, wall_ms: Ints) -> Floats:
-    """Factors around 1: slow from hour to hour, and a little from period to period; shape (periods, bundles). The same
-    whenever the world begins (at a whole hour)."""
+    """Return random factors around 1 that change slowly from hour to hour and a little from period to period; shape
+    (periods, bundles). A period has the same factors whatever the first period is, if that starts at a full hour."""
     wall_ms = wall_ms - world.start_ms + START_MS
     hours = wall_ms // HOUR_MS
     first, last = int(hours[0]), int(hours[-1]) + 1
@@ -257,7 +261,7 @@ def _circumstances(document: dict[str, object]) -> tuple[tuple[str, ...], Ints]:
 
 
 def _input(world: World, cast: _Cast, wall_ms: Ints) -> PlanInput:
-    """Return the leader's first input, on a snapshot without rows."""
+    """Return the leader's first input of `plan()`, with an empty snapshot."""
     none, whole = np.zeros((0, 4)), np.zeros(0, dtype=np.int64)
     brokers = BrokerTable(
         ids=(),

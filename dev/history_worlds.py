@@ -1,11 +1,11 @@
-"""Made-up history: days of a cluster with seasons, growth, noise and spikes, in exactly the recorded schema.
+"""Generate history: days of a cluster with daily patterns, growth, noise and spikes, in the schema of real history.
 
 `python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--cluster NAME] [--flicker F]
 [--parameter NAME=VALUE] [--recent] [--poison KIND]`
 
-The same world comes as dense arrays (`dense`), without files, or as files (`write`): a balancer with the world's own
-parameters runs through it, and what it saw and did is recorded by the real adapters, one file an hour as after
-compaction. Everything follows from the seed. `POISONS` are what tests feed to the jobs.
+`dense` returns a generated cluster as arrays, without files. `write` writes it as files: a balancer with the parameters
+of the world runs, and the real adapters record its inputs and plans, one file per hour as after compaction. The same
+seed gives the same history. `POISONS` are faults in the history, for tests of the jobs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ POISONS: Final = (
 
 
 class _Bad:
-    """A fault of the history, and its time: the middle day, six hours of it from 06:00 on, or all of it."""
+    """A fault in the history. It affects the middle day: six hours from 06:00 on, or the whole day."""
 
     def __init__(self, world: World, kind: str) -> None:
         self.world, self.kind = world, kind
@@ -48,16 +48,16 @@ class _Bad:
 
     @property
     def date(self) -> str:
-        """The bad day, YYYY-MM-DD."""
+        """Return the day with the fault, YYYY-MM-DD."""
         return str(np.datetime64(self.world.start_ms + self._day * DAY_S * 1000, "ms"))[:10]
 
     def hour(self, wall_ms: int) -> bool:
-        """Whether it is one of the bad hours."""
+        """Return whether this time is in the hours with the fault."""
         day, rest = divmod(wall_ms - self.world.start_ms, DAY_S * 1000)
         return day == self._day and 6 <= rest // HOUR_MS < 12
 
     def frame(self, number: int, frame: Frame) -> Frame:
-        """The frame with what is wrong with it."""
+        """Return the frame with the fault."""
         wall_ms = self.world.start_ms + number * self.world.period_seconds * 1000
         day = (wall_ms - self.world.start_ms) // (DAY_S * 1000)
         brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
@@ -150,7 +150,7 @@ def _publish(store: ParquetStore, together: list[HistoryRecord], bad: _Bad) -> N
 
 
 def _tear(place: str | Path, store: ParquetStore, bad: _Bad) -> None:
-    """Cut the first bad hour's file in half; in a local folder only."""
+    """Delete the second half of a file of the first hour with the fault; only in a local directory."""
     file = next(item for item in store.files() if item.date == bad.date)
     path = Path(str(place).removeprefix("file://")) / file.path
     data = path.read_bytes()
@@ -158,7 +158,7 @@ def _tear(place: str | Path, store: ParquetStore, bad: _Bad) -> None:
 
 
 def main() -> None:
-    """Write a world."""
+    """Write the history of a generated cluster."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--recent", action="store_true", help="the last days up to midnight, UTC; else days of 2023")

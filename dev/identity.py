@@ -1,6 +1,4 @@
-"""Credentials for a secured cluster: each client of brokers in dev/ takes one of these, or None without
-authentication.
-"""
+"""Credentials for a secured cluster. Clients of brokers in dev/ get an `Identity`, or None without authentication."""
 
 from __future__ import annotations
 
@@ -12,9 +10,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Files, not contents, so that it may be handed to other processes and be printed.
+    """The paths of credentials. It contains no secrets, so it can be printed and passed to other processes.
 
-    token_file: a JWT of a role. ca_file: what the servers' certificates are checked with.
+    token_file: file with the JWT of a role. ca_file: file with the CA of the servers' certificates.
     """
 
     token_file: str
@@ -22,7 +20,7 @@ class Identity:
 
     @property
     def token(self) -> str:
-        """The token as it is now; it may be rotated."""
+        """Return the token, read from the file each time because it can be rotated."""
         return Path(self.token_file).read_text(encoding="utf-8").strip()
 
     @property
@@ -38,5 +36,5 @@ class Identity:
 
 @cache
 def _context(ca_file: str) -> ssl.SSLContext:
-    # Reading the file takes longer than a request on loopback.
+    # Cached, because reading the CA file takes longer than a request on loopback.
     return ssl.create_default_context(cafile=ca_file)

@@ -1,6 +1,6 @@
 """The Java of the local cluster and of Spark: JAVA_HOME's, the PATH's, else the runtime of a pinned wheel.
 
-Standard library alone: set-up looks for it before anything is installed.
+It imports only the standard library, because the set-up runs it before packages are installed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ exec "{java}" "$@"
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the path of a `java` of version 17 or newer, the machine's own before the wheel's; None without."""
+    """Return the path of a `java` of version 17 or newer: the machine's own, else that of the wheel; None if both are
+    missing."""
     return installed_java(environment) or wheel_java()
 
 
@@ -61,7 +62,8 @@ def compiler(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def spark_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return what Spark must find in its environment: nothing with a Java of the machine's, else a JAVA_HOME."""
+    """Return the environment variables that Spark needs: {} if the machine has Java, else JAVA_HOME with that of the
+    wheel."""
     java = None if installed_java(environment) else wheel_java()
     if java is None:
         return {}
@@ -75,14 +77,14 @@ def spark_environment(environment: Mapping[str, str] = os.environ) -> dict[str, 
 
 
 def main(what: str) -> int:
-    """Say where it is, or in one sentence what adds it; the exit code."""
+    """Print the path of `java` or `javac`, or a sentence about how to install it. Return the exit code."""
     path = compiler() if what == "compiler" else find_java()
     print(path or (NO_COMPILER if what == "compiler" else NO_JAVA))
     return 0 if path else 1
 
 
 def java_version(java: Path) -> int:
-    """Return the feature number of a JVM (8, 11, 17 …), 0 when it does not run or does not say."""
+    """Return the major version of a JVM (8, 11, 17 …); 0 if it does not run or does not print its version."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     except OSError:

@@ -15,10 +15,11 @@ ACTION_SECONDS = 60.0
 
 
 class LoopThread(ABC):
-    """Started and stopped from any thread, also as a context manager; a subclass says how it listens and closes."""
+    """A server with its own thread and event loop, usable as a context manager. Any thread can start and stop it. A
+    subclass implements how it listens and closes."""
 
     def __init__(self, name: str) -> None:
-        """`name`: of the thread, and of this in messages."""
+        """`name`: name of the thread, also used in messages."""
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -77,7 +78,7 @@ class LoopThread(ABC):
             loop.close()
 
     def _do(self, action: Coroutine[Any, Any, None]) -> None:
-        """Run something in the loop and wait for it."""
+        """Run a coroutine in the event loop and wait for its end."""
         if self._loop is None:
             action.close()
             raise RuntimeError(f"the {self._name} is not running")
@@ -85,7 +86,7 @@ class LoopThread(ABC):
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection with a reset, which no peer takes for an orderly end."""
+    """Close a connection with a TCP reset, so that its other end notices an error."""
     if not writer.is_closing():
         linger = struct.pack("ii", 1, 0)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

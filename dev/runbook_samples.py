@@ -1,11 +1,11 @@
-"""Samples of output, in the runbooks most of all: what the commands print over a sidecar in memory, in the situation
-that the page is about. A page has a mark before each sample:
+"""Generate the samples of output in pages, mostly runbooks: a command runs against an in-memory sidecar in the
+situation that the page is about. Pages have a mark before each sample:
 
     <!-- sample: COMMAND; SITUATION; LINES -->
 
-LINES: how the lines that are shown begin, separated by commas; lines that continue them are shown too, and `…` stands
-for those that are left out. Without it all are shown. Files of the sources are shown in the same way:
-`<!-- file: PATH -->`.
+LINES is a list of texts, separated by commas. Only lines that start with one of them are shown, with the lines that
+continue them. `…` replaces the other lines. Without LINES all are shown. The mark `<!-- file: PATH -->` shows a source
+file.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def sample(command: str, situation: str) -> list[str]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     code = [f"(exit code {result.exit_code})"] if result.exit_code else []
-    # On a slow machine standard error has lines with the progress.
+    # Standard error only if the command failed, because it contains lines of progress on a slow machine.
     text = result.output if code else result.stdout
     return [*(line.rstrip() for line in text.strip().splitlines()), *code]
 

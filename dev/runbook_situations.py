@@ -51,12 +51,12 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=(), en
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """How a sidecar of three brokers came into a state, and which of its responses differ.
+    """A situation of a sidecar with three brokers, from which samples of output are made.
 
-    `prepare`: brings the state about. `results`: by method of the service, a function that changes the response;
-    `state`: fields of the response of `state`. `verdict`: of the last cycles; None: as they are. `checks`: of `doctor`
-    and the probes; none: those of the sidecar. `records`: of the journal, in the same way. `sheds`: whether the brokers
-    shed by themselves.
+    `prepare`: function that brings the sidecar into this state. `results`: by method of the service, a function that
+    changes the response; `state`: changed fields in the response of `state`. `verdict`: verdict of the last cycles;
+    None: the real ones. `checks`: results of `doctor` and the probes; empty: the real ones. `records`: records of the
+    journal; empty: the real ones. `sheds`: whether the brokers' own shedding is on.
     """
 
     params: Parameters = field(default_factory=Parameters)
@@ -108,7 +108,7 @@ def _verdicts(code: Code, sentence: str) -> list[CycleVerdict]:
 
 
 class SampleWiring(FakeWiring):
-    """Commands that ask no sidecar."""
+    """The functions behind commands that need no running sidecar, with results for samples."""
 
     def __init__(self, at: Situation) -> None:
         super().__init__()
@@ -171,12 +171,12 @@ async def _drain_broker(shop: Shop) -> None:
 
 
 async def _outlast_price(shop: Shop) -> None:
-    """Let the imbalance cost more than the moves that end it."""
+    """Run the sidecar until the imbalance has cost more than the moves that would end it."""
     await shop.turns(4)
 
 
 async def _heat_bundle(shop: Shop) -> None:
-    """Let a bundle with one topic have more load than a broker on average."""
+    """Give a bundle with a single topic more load than the mean load of a broker."""
     shop.page_cluster.shares |= {BUNDLES[2]: 0.65}
     await shop.turns(8)
 

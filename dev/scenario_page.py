@@ -1,5 +1,5 @@
-"""The scenarios that come with Bundlekeel (docs/reference/scenarios.md, made from their files), and the format of one
-(docs/reference/scenario-format.md, made from `simulator/scenario.py`)."""
+"""Generate two pages: docs/reference/scenarios.md from the scenario files of Bundlekeel, and
+docs/reference/scenario-format.md from `simulator/scenario.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def scenarios_page() -> str:
 
 
 def format_page() -> str:
-    """Return the page of the format: `Scenario` first, then its parts, in the order of the file."""
+    """Return the page about the format: the fields of `Scenario`, then those of its parts, in the order of the
+    source.
+    """
     classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
     for item in sorted(classes, key=lambda item: item is not Scenario):
@@ -52,7 +54,7 @@ def format_page() -> str:
 
 
 def _fields(item: Any) -> Iterator[list[str]]:
-    """Name, kind, default and meaning: `name: Annotated[kind, "meaning"] = default`."""
+    """Yield name, type, default and meaning of each field, from `name: Annotated[type, "meaning"] = default`."""
     hints = get_type_hints(item, include_extras=True)
     for one in fields(item):
         kind, meaning = get_args(hints[one.name])

@@ -1,6 +1,6 @@
-"""Set up `.venv`: `python3 -m dev.setup demo` for the demo, `dev` for the tests, which add to the same environment.
+"""Set up `.venv`: `python3 -m dev.setup demo` installs the packages of the demo, `dev` also those of the tests.
 
-Runs before anything is installed, so it uses only the standard library. Finished steps are not repeated.
+It runs before anything is installed, so it imports only the standard library. Finished steps are not repeated.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def main(lock: str) -> int:
             raise Refused(f"Python 3.11 or newer is needed, this is {here}; name one: make PYTHON=python3.12 ...")
         if needs_java(lock, sys.platform, os.environ.get("CLUSTER", "")):
             _java()
-        # What the tests have is all that the demo needs.
+        # The packages of the tests include those of the demo.
         if not _current("dev") and not _current(lock):
             _packages(lock)
     except Refused as error:
@@ -44,7 +44,7 @@ def needs_java(lock: str, platform: str, cluster: str) -> bool:
 
 def _java() -> None:
     """Install Java if it is missing. It is small and comes first: without it the other packages are useless."""
-    # Only now: older Pythons cannot read it.
+    # Imported here, because older Pythons cannot parse the module.
     from dev.java import NO_JAVA, OLDEST_JAVA, installed_java  # noqa: PLC0415
     from dev.wheels import install  # noqa: PLC0415
 
@@ -71,7 +71,7 @@ def _packages(lock: str) -> None:
 
 
 def _python() -> str:
-    """The Python of the virtual environment, which is made when it is missing."""
+    """Return the Python of the virtual environment. Create the environment if it does not exist."""
     if not (VENV / "bin" / "pip").exists():
         _say(f"virtual environment in {VENV.name}, with Python {sys.version.split()[0]}")
         if subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False).returncode != 0:

@@ -56,7 +56,7 @@ def secrets_of(cluster: Cluster, directory: Path) -> Path:
 
 
 def secured(cluster: Cluster, token_file: Path) -> dict[str, Any]:
-    """Settings of a sidecar of a secured cluster: SASL and TLS to ZooKeeper, TLS and a token to the brokers."""
+    """Return settings for a secured cluster: SASL and TLS for ZooKeeper, TLS and a token for the brokers."""
     ca = str(cluster.security.ca)
     return {
         "store": {"sasl_username": "bundlekeel", "tls": True, "tls_trust_certs_file": ca},
@@ -65,11 +65,11 @@ def secured(cluster: Cluster, token_file: Path) -> dict[str, Any]:
 
 
 class SidecarError(RuntimeError):
-    """A sidecar did not start or did not answer; the message has the end of its log."""
+    """A sidecar did not start or did not respond. The message contains the end of its log."""
 
 
 class Sidecar:
-    """One `bundlekeel run` process of ours. Everything else is asked over its unix socket."""
+    """A `bundlekeel run` process, with methods that send requests to its unix socket."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], directory: Path) -> None:
         self.name = name
@@ -145,7 +145,7 @@ class Sidecar:
         return self.ended(within)
 
     def cost(self) -> tuple[float, float]:
-        """(resident MiB, CPU seconds used so far), the process that reads the topics included."""
+        """Return (resident MiB, CPU seconds so far), with those of the child process that reads topics."""
         resident, used = 0.0, 0.0
         main = psutil.Process(self.pid)
         for process in (main, *main.children(recursive=True)):
@@ -160,8 +160,8 @@ class Sidecar:
             self._process.send_signal(number)
 
     def ended(self, within: float) -> int:
-        """Wait for the end: the exit code, or minus the signal that ended it. One that does not end in time is killed
-        and raises SidecarError."""
+        """Wait for the end of the process. Return its exit code, or minus the number of the signal that ended it. If it
+        does not end within `within` seconds, kill it and raise SidecarError."""
         assert self._process is not None
         try:
             return self._process.wait(within)
@@ -183,7 +183,8 @@ class Sidecar:
         return answer.text if raw else answer.json()
 
     def _listening(self) -> bool:
-        """Whether a connection is taken; asked apart, because httpcore leaks the sockets of attempts that fail."""
+        """Return whether the unix socket accepts connections. httpcore leaks the sockets of failed attempts, so this is
+        checked first."""
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(self.socket))
@@ -214,7 +215,7 @@ class Sidecar:
         return answer if isinstance(answer, dict) else {}
 
     def picture(self) -> list[dict[str, Any]]:
-        """The brokers whose load is known, `/api/v1/brokers` without those left out."""
+        """Return the brokers in the snapshot: `/api/v1/brokers` without excluded brokers."""
         answer = self.get("/api/v1/brokers")
         rows = answer if isinstance(answer, list) else []
         return [row for row in rows if row["state"] == "ok"]
@@ -225,7 +226,9 @@ class Sidecar:
         return answer if isinstance(answer, list) else []
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that carry these labels (`bundlekeel_` is added)."""
+        """Return the sum of the samples of a metric that have these labels. `name`: without the prefix
+        `bundlekeel_`.
+        """
         text = self.get("/metrics", raw=True) or ""
         total = 0.0
         for line in text.splitlines():
@@ -256,14 +259,14 @@ class Sidecar:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def close(self) -> None:
-        """Stop whatever still runs."""
+        """Stop the process if it still runs."""
         with contextlib.suppress(SidecarError):
             self.stop()
         self._http.close()
 
 
 def leader_of(sidecars: list[Sidecar]) -> Sidecar | None:
-    """The one that says it leads, among those alive."""
+    """Return the running sidecar that reports that it leads; None if none does."""
     return next((item for item in sidecars if item.alive and item.state().get("role") == "leader"), None)
 
 
@@ -271,7 +274,7 @@ def leader_of(sidecars: list[Sidecar]) -> Sidecar | None:
 def running(
     cluster: Cluster, names: list[str], directory: Path, /, *, start: bool = True, **changes: Any
 ) -> Iterator[list[Sidecar]]:
-    """Sidecars with these names, all stopped at the end."""
+    """Start sidecars with these names during the block, and stop them at its end."""
     sidecars = [Sidecar(name, settings_for(cluster, name, directory, **changes), directory) for name in names]
     try:
         if start:
@@ -286,7 +289,7 @@ def running(
 
 
 def bundlekeel(*arguments: str, within: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a person does; never raises for an exit code."""
+    """Run the command line in a process and return its result, whatever the exit code is."""
     return subprocess.run(
         [sys.executable, "-m", "bundlekeel", *arguments], capture_output=True, text=True, timeout=within, check=False
     )

@@ -18,9 +18,9 @@ from dev.cluster.ports import free_ports
 
 HOST = "127.0.0.1"
 HOME = Path(pyspark.__file__).parent
-# A machine that stands still for minutes is no reason to give a worker up.
+# Long time-outs, because a busy machine can pause for minutes although all workers are alive.
 _PATIENT = "-Dspark.worker.timeout=3600 -Dspark.network.timeout=3600s"
-# Processes that live for minutes: what the second compiler would gain later, it costs first.
+# Only the first JIT compiler: processes run for minutes, so the second compiler costs more time than it saves.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.driver.extraJavaOptions": BRIEF,

@@ -30,18 +30,18 @@ from bundlekeel.simulator.page import BAD, svg
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "docs/strategies"
-# Broker by broker, the load of each bundle in percent of the broker.
+# For each broker, the load of each of its bundles in percent of the broker's capacity.
 EXAMPLE = ((20, 18, 15, 13, 10, 8, 8), (30, 20, 14, 10), (15, 15, 15, 15), (25, 12, 8), (20, 10), (6, 5))
 START_MS, INTERVAL_MS = 1_700_000_000_000, 60_000
 MOST_CYCLES = 20
-# Nothing moves to a broker above it, whatever the strategy.
+# No strategy moves a bundle to a broker above this load.
 COMMON = ("overloaded_threshold_percent",)
 PLACED = ("threshold", "overload")
 
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """The first plan of a strategy that moves something, and the cycle in which it came."""
+    """The first plan of a strategy that moves a bundle, and the number of its cycle."""
 
     plan: Plan
     cycle: int

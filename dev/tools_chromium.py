@@ -1,6 +1,6 @@
 """Chromium for the tests of the web page: the one on the PATH, else Debian's package.
 
-`python -m dev.tools_chromium` sees to it and says where it is.
+`python -m dev.tools_chromium` installs it if needed and prints its path.
 """
 
 from __future__ import annotations

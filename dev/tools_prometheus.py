@@ -1,4 +1,6 @@
-"""Prometheus and promtool: those on the PATH, else Debian's package. `python -m dev.tools_prometheus` sees to it."""
+"""Prometheus and promtool: those on the PATH, else Debian's package, which `python -m dev.tools_prometheus`
+installs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def tool(name: str, which: Callable[[str], str | None] = shutil.which) -> Path:
 def ensure(
     which: Callable[[str], str | None] = shutil.which, run: Callable[[Sequence[str]], str] | None = None
 ) -> dict[str, Path]:
-    """Both programs, installed first when one is missing. ToolsMissing."""
+    """Return the paths of both programs, and install them if one is missing. Raises ToolsMissing if that fails."""
     if any(which(name) is None for name in TOOLS):
         install = run or apt_get
         install(("apt-get", "update", "-q"))  # when the mirror is away, lists of yesterday may do
@@ -41,7 +43,7 @@ def ensure(
 
 
 def apt_get(command: Sequence[str]) -> str:
-    """Run apt-get: why it failed, or "". Services of the package are not started by it (RUNLEVEL)."""
+    """Run apt-get. Return why it failed, or "". RUNLEVEL prevents that it starts services of the package."""
     environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     try:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=900)

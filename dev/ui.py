@@ -32,7 +32,7 @@ _INSTALLED = UI / "node_modules/.package-lock.json"
 
 
 class BuildFailed(RuntimeError):
-    """npm is missing, or the sources do not build; the message says which."""
+    """npm is missing, or the build of the sources failed; the message contains which."""
 
 
 def sources() -> list[Path]:
@@ -57,7 +57,7 @@ def types() -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """A JSON schema as a type of TypeScript."""
+    """Return the TypeScript type of a JSON schema."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
@@ -74,7 +74,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def digests() -> str:
-    """A line for the sources together and one for each file made of them."""
+    """Return one line with the digest of all sources, and one for each generated file."""
     whole = hashlib.sha256()
     for path in sources():
         whole.update(path.relative_to(UI).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -105,7 +105,7 @@ def drift() -> list[str]:
 
 
 def make(folder: Path) -> None:
-    """Check the types and build into a folder. BuildFailed."""
+    """Check the types and build the page into a directory. Raises BuildFailed if that fails."""
     if TYPES.read_text(encoding="utf-8") != types():
         raise BuildFailed(f"{TYPES.relative_to(ROOT)} is not what config/openapi.json says; {REMEDY}")
     install()
@@ -117,7 +117,7 @@ def install() -> None:
     """Install the packages of the lock file in ui/node_modules. Raises BuildFailed if that fails."""
     lock = UI / "package-lock.json"
     if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < lock.stat().st_mtime:
-        # esbuild's install script fetches what its package has anyway.
+        # Without install scripts: that of esbuild downloads only files that its package contains already.
         _run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent")
         _INSTALLED.touch()
 
@@ -126,7 +126,7 @@ def _run(*command: str) -> None:
     executable = program(command[0], "node")
     if executable is None:
         raise BuildFailed(f"{command[0]} is missing, and not to be had as a wheel: {ADVICE}")
-    # What npm starts looks for `node` itself.
+    # Programs that npm starts search `node` on the PATH.
     environment = os.environ | {"PATH": f"{executable.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     done = subprocess.run(
         [str(executable), *command[1:]], cwd=UI, env=environment, capture_output=True, text=True, check=False
@@ -152,7 +152,7 @@ def main(arguments: list[str]) -> int:
         return subprocess.run(tests, cwd=ROOT, env=os.environ | {"UI_PICTURES": str(PICTURES)}, check=False).returncode
     if verb == "serve":
         os.chdir(ROOT)
-        # In place of this process: what ends it ends the page.
+        # Replace this process, so that a signal to it stops the server.
         os.execv(sys.executable, [sys.executable, "-m", "tests.support.page_shop"])
     if verb not in ("check", "fresh"):
         print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|install|screenshots|serve")

@@ -1,4 +1,6 @@
-"""Install a lock file of `requirements/` with hashes, telling how far it is. Standard library alone: set-up uses it."""
+"""Install a lock file of `requirements/` with hashes and show the progress. It imports only the standard library,
+because the set-up uses it.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ _PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "
 
 
 def install(name: str, python: str = sys.executable) -> str:
-    """Install `requirements/NAME.lock` into the environment of `python`: why it failed in one line, or ""."""
+    """Install `requirements/NAME.lock` into the environment of `python`. Return why that failed in one line, or ""."""
     lock = REQUIREMENTS / f"{name}.lock"
     total = len(re.findall(r"^[A-Za-z0-9]", lock.read_text(encoding="utf-8"), re.MULTILINE))
-    # The lock is whole, so there is nothing to resolve.
+    # The lock file contains all dependencies, so pip need not resolve any.
     command = [python, *_PIP, "--require-hashes", "--no-deps", "-r", str(lock)]
     errors: list[str] = []
     process = subprocess.Popen(
@@ -41,7 +43,7 @@ def install(name: str, python: str = sys.executable) -> str:
 
 
 def program(name: str, lock: str) -> Path | None:
-    """Return a program of the PATH, else the one that `requirements/LOCK.lock` brings; None without."""
+    """Return a program on the PATH, else the one that `requirements/LOCK.lock` installs; None if both are missing."""
     own = Path(sys.executable).with_name(name)
     executable = shutil.which(name)
     if executable is None and not own.is_file():
@@ -52,7 +54,7 @@ def program(name: str, lock: str) -> Path | None:
 
 
 class _Counter:
-    """Progress, on one line of a terminal, or on a line per quarter elsewhere."""
+    """Shows the progress: on one line of a terminal, otherwise with a new line per quarter."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._count, self._width = what, max(1, total), 0, 0

@@ -1,11 +1,11 @@
-"""Time decoding and planning, ours and Pulsar's own Java, on the same states in the same run: `make bench`.
+"""Time how long Bundlekeel and Pulsar's own Java classes take to decode load reports and to plan: `make bench`.
 
-Both sides get the same JSON lines: ours through `bundlekeel decide`, Java's through the oracle (dev/oracle), which
-runs the classes of the pulsar-broker jar. `decode` is the JSON text of all reports to what the shedder reads,
-averages already in memory; `plan` is the shedder with its memory. Three brokers in ten are hot, so every cycle acts.
-`transfer` stands there twice: `extensible` is what TransferShedder is given, each broker's load and its ten largest
-bundles; without that word it is ours on the modular reports of all the others.
-Figures are wall-clock milliseconds; nothing is asserted.
+Both programs get the same JSON lines in the same run: Bundlekeel through `bundlekeel decide`, Java through the oracle
+(dev/oracle), which runs the classes of the pulsar-broker jar. `decode` is the time from the JSON text of all reports to
+the input of the shedder; averages are already in memory. `plan` is the time of the shedder. Three brokers in ten are
+overloaded, so that every cycle moves bundles. `transfer` has two rows: `extensible` reads what Pulsar's TransferShedder
+reads, which is each broker's load and its ten largest bundles. The other row reads modular load reports.
+Times are wall-clock milliseconds. No time is too long for this tool: it only prints.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ PAGE = ROOT / "docs" / "reference" / "bench.md"
 BUNDLEKEEL = Path(sys.executable).with_name("bundlekeel")
 NATIVE = ("threshold", "overload", "uniform", "avg")
 OURS_ALONE = ("deviation", "transfer")
-# On the load data of the extensible load manager, of which the shedder sees the largest bundles of each broker only.
+# TransferShedder on data of the extensible load manager, which contains only the largest bundles of each broker.
 EXTENSIBLE = "transfer, extensible"
-# The shedders act in each turn: no waiting for a count of hits.
+# The shedders act in each turn: they need not be above a threshold several times in a row.
 CONFIG = {
     "loadBalancerAvgShedderHitCountLowThreshold": 1,
     "loadBalancerAvgShedderHitCountHighThreshold": 1,
     "loadBalancerSheddingConditionHitCountThreshold": 0,
 }
-# By number of bundles. Pulsar's loops grow with the square of the brokers: few turns must do there.
+# Turns by number of bundles. The time of Pulsar's loops grows with the square of the brokers, so Java gets few turns.
 JAVA_TURNS = {1_000: 200, 10_000: 20, 100_000: 3, 300_000: 1}
 OUR_TURNS = {1_000: 200, 10_000: 50, 100_000: 15, 300_000: 7}
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Milliseconds of several turns."""
+    """Shortest, median and longest duration of several turns, in milliseconds."""
 
     least: float
     median: float
@@ -61,7 +61,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One strategy on one state: how long it took, and how many bundles it would unload."""
+    """Durations of one strategy on one state of a cluster, and the number of bundles that it would unload."""
 
     decode: Spread
     plan: Spread
@@ -70,8 +70,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One strategy at one size, `bundles` in all: corrected, compat and Java; the last two are absent where Pulsar has
-    no class."""
+    """One strategy on a cluster with `bundles` bundles in total: the corrected form (`ours`), the exact copy of
+    Pulsar's class (`compat`), and that class itself (`java`). The last two are None if Pulsar does not have this
+    strategy.
+    """
 
     size: str
     bundles: int
@@ -86,19 +88,19 @@ def _figure(value: float) -> str:
 
 
 class Ours:
-    """A `bundlekeel decide` process."""
+    """A running `bundlekeel decide` process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def send(self, line: object) -> None:
-        """A line that gives no answer."""
+        """Send a line that `decide` does not respond to, such as a reset."""
         assert self._process.stdin is not None
         self._process.stdin.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
         self._process.stdin.flush()
 
     def ask(self, line: object) -> Any:
-        """A line and its answer."""
+        """Send a line and return its response. Raises RuntimeError if `decide` reports an error."""
         self.send(line)
         assert self._process.stdout is not None
         answer = json.loads(self._process.stdout.readline())
@@ -107,13 +109,13 @@ class Ours:
         return answer
 
     def peak_mb(self) -> float:
-        """The most memory that was resident, in MB."""
+        """Return the largest resident memory of the process so far, in MiB."""
         return lean.peak(Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii").splitlines())
 
 
 @contextmanager
 def decide() -> Iterator[Ours]:
-    """A process of ours for a while."""
+    """Start `bundlekeel decide`; stop it at the end of the block."""
     with subprocess.Popen([BUNDLEKEEL, "decide"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Ours(process)
         assert process.stdin is not None
@@ -121,13 +123,13 @@ def decide() -> Iterator[Ours]:
 
 
 def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int) -> Timing:
-    """One turn, then `turns` more, timed one by one."""
+    """Run one turn without a timer, then `turns` more, and return the durations of these."""
     if isinstance(side, Ours):
         side.send({"reset": reset})
     else:
         side.ask({"reset": reset})
     first = side.ask(turn)
-    # TransferShedder's decisions have another form in the oracle: one list, not one per broker.
+    # The oracle returns TransferShedder's decisions as one list, not as one list per broker.
     unloads = len(first["unloads"]) if "unloads" in first else sum(map(len, first["unload"].values()))
     answers = [side.ask({"bench": 1}) for _ in range(turns)]
     decode, plan = ([answer[f"{part}_ms_median"] for answer in answers] for part in ("decode", "plan"))
@@ -139,7 +141,7 @@ def _spread(values: list[float]) -> Spread:
 
 
 def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> tuple[list[Row], float]:
-    """Return the rows of all strategies at one size, and our peak memory in MB."""
+    """Return the rows of all strategies for one size of cluster, and the peak memory of `decide` in MiB."""
     modular, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
     rows: list[Row] = []
     peak = 0.0
@@ -164,7 +166,7 @@ def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> 
 
 
 def plan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Planning: header and cells."""
+    """Return the header and the cells of the table of planning times."""
     header = ["brokers x bundles", "strategy", "ours", "compat 4.2", "Java 4.2.4", "Java / ours", "Java / compat"]
     cells = [
         [
@@ -201,7 +203,7 @@ def _ratio(java: Timing | None, other: Timing | None, part: Literal["decode", "p
 
 
 def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list[str]) -> None:
-    """docs/reference/bench.md."""
+    """Write docs/reference/bench.md."""
     parts = ["# Bench: beside Pulsar's own Java", "", "Written by `make bench`; do not edit.", "", *notes]
     for title, (header, cells) in tables.items():
         parts += ["", f"## {title}", "", *table(header, cells)]
@@ -209,7 +211,7 @@ def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list
 
 
 def main() -> None:
-    """Measure, show, and with `--write` renew the page."""
+    """Measure and print the tables. With `--write`, also write the page."""
     parser = argparse.ArgumentParser(prog="python -m evidence.bench", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")

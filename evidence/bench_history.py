@@ -1,11 +1,12 @@
 """Time the history recorder on a large generated cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
 
-Every cycle a part of the brokers reports (each once a minute, by default), and all bundles of those have new figures:
-more than real brokers do, which keep quiet while their usage changes by less than ten points. Printed: how long the
-recorder's thread works a cycle (the cycle itself only puts its input on a queue), publishing a minute, rebuilding, and
-bytes a day; planning for comparison. Then the daemon's own recorder runs beside cycles that follow one another at once,
-the worst there is, since both share an interpreter: how long a cycle plans alone and beside it, how long handing the
-input over takes, and what was recorded. With `--write` the figures become docs/reference/bench-history.md.
+In each cycle some brokers report (each broker once per minute by default), with new loads of all their bundles. Real
+brokers report less: not while their usage changes by less than ten points. The tool prints the seconds that the
+recorder's thread needs per cycle, per published minute and to rebuild everything, the bytes per day, and the seconds of
+planning for comparison. Then the sidecar's recorder runs while cycles follow each other without a pause. This is the
+worst case, because both share an interpreter. The tool prints how long a cycle plans without and with the recorder, how
+long it takes to put the input on the recorder's queue, and how many cycles were recorded. `--write` writes
+docs/reference/bench-history.md.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ CYCLES_A_DAY = 86_400_000 // CYCLE_MS
 
 
 def main() -> None:
-    """Run and print."""
+    """Measure and print. With `--write`, also write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=1000)
     parser.add_argument("--bundles", type=int, default=100, help="of each broker")
@@ -69,7 +70,9 @@ def main() -> None:
 
 
 def write_page(lines: list[str], busy: float) -> None:
-    """docs/reference/bench-history.md."""
+    """Write docs/reference/bench-history.md. `busy`: number of processes that used or waited for a core before
+    the run.
+    """
     assert __doc__ is not None
     head = ["# Bench: the recorder", "", "Written by `python -m evidence.bench_history --write`; do not edit.", ""]
     about = __doc__.partition("\n\n")[2].partition("With `--write`")[0].strip()
@@ -79,7 +82,7 @@ def write_page(lines: list[str], busy: float) -> None:
 
 @dataclass(slots=True)
 class Bench:
-    """One run in a folder of its own."""
+    """One measurement of the recorder's steps, with its files in `folder`."""
 
     folder: Path
     report_every: int
@@ -87,7 +90,7 @@ class Bench:
     lines: list[str] = field(default_factory=list)
 
     def run(self, brokers: int, bundles: int, cycles: int) -> None:
-        """Record `cycles` cycles, publish each minute, replay the last one."""
+        """Record `cycles` cycles, publish the records of each minute, rebuild all of them, and plan them again."""
         wal, store = FileWal(self.folder / "wal"), ParquetStore(self.folder / "store")
         before: tuple[int, Frame] | None = None
         for cycle, plan_input in enumerate(inputs(brokers, bundles, cycles, self.report_every), 1):
@@ -113,14 +116,14 @@ class Bench:
         wal.close()
 
     def timed(self, name: str, work: Callable[[], Result]) -> Result:
-        """Do it, and note how long it took."""
+        """Call `work` and return its result. Store its duration under `name`."""
         started = time.perf_counter()
         result = work()
         self.took.setdefault(name, []).append(time.perf_counter() - started)
         return result
 
     def show(self, brokers: int, bundles: int, cycles: int, sizes: list[int], same: int) -> None:
-        """Print the results."""
+        """Store the results in `lines`, as text."""
         self.lines = [
             f"{brokers:,} brokers x {bundles} bundles, {cycles} cycles, a report each {self.report_every} cycles"
         ]
@@ -143,14 +146,14 @@ def _spread(name: str, seconds: list[float]) -> str:
 
 @dataclass(slots=True)
 class Beside:
-    """The sidecar's recorder while cycles run."""
+    """Measures how much the sidecar's recorder delays cycles that run in the same process."""
 
     folder: Path
     cycles: list[PlanInput]
     handed: list[float] = field(default_factory=list)
 
     async def run(self) -> list[str]:
-        """Plan all cycles alone, then all with the recorder; return the lines of the result."""
+        """Plan all cycles without the recorder, then again with it. Return the durations as lines of text."""
         alone = [await self._cycle(number, None) for number in range(1, len(self.cycles) + 1)]
         telemetry = PrometheusTelemetry()
 
@@ -180,7 +183,7 @@ class Beside:
     async def _cycle(self, number: int, recorder: Recorder | None) -> float:
         started = time.perf_counter()
         item = self.cycles[number - 1]
-        # As the daemon does it.
+        # In a thread, as the sidecar plans.
         result = await asyncio.to_thread(plan, item)
         planned = time.perf_counter()
         if recorder is not None:
@@ -190,7 +193,9 @@ class Beside:
 
 
 def inputs(brokers: int, bundles: int, cycles: int, report_every: int) -> Iterator[PlanInput]:
-    """A cluster whose brokers report in turn, with Zipf-like bundles that change by a few percent."""
+    """Yield the input of each cycle: brokers report in turn, and the Zipf-like loads of bundles change by a few
+    percent.
+    """
     random = np.random.default_rng(1)
     averages, memory = Averages(), StrategyMemory()
     base = random.pareto(2.0, (brokers, bundles)) * 100

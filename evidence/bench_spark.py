@@ -1,11 +1,12 @@
-"""Times the back-test on Spark: `python -m evidence.bench_spark [--write]`.
+"""Time the back-test of the recalibration on Spark: `python -m evidence.bench_spark [--write]`.
 
-A made-up day of minutes, recorded by the real adapters, is rebuilt from its files and planned again by five strategies,
-on a Spark standalone cluster of this machine with two workers of one core each. At a smaller size the same is done on
-one day and on four (growth), by one worker and by two (speed-up), and the plans alone by one plain process and by two,
-in the same run. A few minutes of a thousand brokers are planned for the extrapolation. Wall-clock seconds; those of CPU
-are what executors and their Python workers used, so they hold on a busy machine too. `--folder` keeps the histories.
-Exit code 1: five minutes were not enough, growth is more than linear, or Spark's speed-up is below 0.8 of the plain.
+A generated day with one snapshot per minute is read from its files and planned again by five strategies, on a Spark
+standalone cluster on this machine with two workers of one core each. A smaller cluster is measured with one day and
+with four (growth), and with one worker and with two (speed-up). One and two processes without Spark plan the same, for
+comparison. A few minutes of a thousand brokers are planned for the extrapolation. Times are wall-clock seconds, and
+CPU seconds of the executors and their Python workers, which a busy machine does not change. `--folder` keeps the
+generated histories. Exit code 1: the day took more than five minutes, growth is more than linear, or the speed-up is
+below 0.8 of that without Spark.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ CANDIDATES: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One run. `rebuild`, `plan`: wall-clock seconds of both stages; `cpu`: seconds of CPU of both."""
+    """Durations of one run: wall-clock seconds of its two stages (`rebuild`, `plan`), and CPU seconds of both
+    (`cpu`).
+    """
 
     what: str
     days: int
@@ -67,13 +70,13 @@ class Timed:
 
     @property
     def wall(self) -> float:
-        """Seconds from files to results."""
+        """Return the wall-clock seconds of both stages together."""
         return self.rebuild + self.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Large:
-    """A few minutes of a large cluster, planned in one plain process."""
+    """Measurements of a few minutes of a large cluster, planned in one process without Spark."""
 
     brokers: int
     bundles: int
@@ -83,7 +86,7 @@ class Large:
 
 
 def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
-    """Record a history of `days` days below the directory. A complete one is used again."""
+    """Record a history of `days` days below `folder` and return its directory. A complete history is used again."""
     place = folder / f"{brokers}x{bundles}x{days}"
     if len(open_store(str(place)).files()) < 24 * days:
         started = time.monotonic()
@@ -93,7 +96,7 @@ def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
 
 
 def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed, list[DenseBlock]]:
-    """Rebuild and plan all of it on a cluster of its own."""
+    """Rebuild and plan the whole history on a new Spark cluster. Return the durations and the rebuilt blocks."""
     periods = periods_of(open_store(str(history)).files())
     dates = sorted({item.date for item in periods})[:days]
     blocks = blocks_of(periods, dates, hours=6, warm_hours=1)
@@ -131,7 +134,7 @@ def _imported(_: object) -> bool:
 
 
 def cpu_below() -> float:
-    """Seconds of CPU that all processes below this one have used, ended ones included where their parents know."""
+    """Return the CPU seconds of all child processes, direct and indirect, with those of ended ones where recorded."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -141,14 +144,14 @@ def cpu_below() -> float:
 
 
 def planned(work: str, name: str, start_ms: int) -> int:
-    """Run one task of the second stage in a plain process."""
+    """Run one task of the second stage without Spark. Return the number of results."""
     traffic = RecordedTraffic.from_bytes(OutputFolder(work).read(name))
     return len(backtest(traffic, CANDIDATES, warm=warm_of(traffic, start_ms)))
 
 
 def by_processes(work: Path, there: Sequence[DenseBlock], count: int) -> float:
-    """Return the seconds in which `count` plain processes plan all blocks."""
-    # Spawned: a fork would take the connection to Spark along.
+    """Return the seconds in which `count` processes without Spark plan all blocks."""
+    # Spawned, because a forked process would inherit the connection to Spark.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         list(pool.map(time.sleep, [1.0] * count))
         started = time.monotonic()
@@ -158,7 +161,7 @@ def by_processes(work: Path, there: Sequence[DenseBlock], count: int) -> float:
 
 
 def large(brokers: int, bundles: int, periods: int) -> Large:
-    """Plan some periods of a large cluster, all candidates each."""
+    """Plan `periods` snapshots of a large cluster with each candidate setting, and measure this."""
     traffic = dense(World(days=1, brokers=brokers, bundles=bundles), 0, periods)
     started = time.process_time()
     backtest(traffic, CANDIDATES)
@@ -174,8 +177,8 @@ def large(brokers: int, bundles: int, periods: int) -> Large:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Results of one run. `plain`: seconds of one process and of two. `busy`: processes that waited for a core
-    before.
+    """Results of one run of this tool. `plain`: seconds of planning without Spark, by one process and by two. `busy`:
+    number of processes on this machine that used or waited for a core before the run.
     """
 
     day: Timed
@@ -187,13 +190,13 @@ class Results:
 
     @property
     def growing(self) -> float:
-        """Seconds of four days over four times those of one day; 1 is linear."""
+        """Return the seconds of four days, divided by four times the seconds of one day; 1 is linear."""
         one, more = self.growth
         return more.wall / one.wall / (more.days / one.days)
 
     @property
     def speed_up(self) -> float:
-        """Seconds of planning by one worker over those by two."""
+        """Return the seconds of planning with one worker, divided by those with two."""
         return self.alone.plan / self.growth[0].plan
 
     @property
@@ -213,12 +216,12 @@ class Results:
 
 
 def measured(folder: Path, day: tuple[int, int], small: tuple[int, int], much: tuple[int, int]) -> Results:
-    """Run everything."""
+    """Make all measurements. `day`, `small`, `much`: brokers and bundles of the three clusters."""
     busy = os.getloadavg()[0]
     growing = recorded(folder, *small, 4)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         places = [Path(work) / str(number) for number in range(5)]
-        # The first one reads everything from the disk, so it does not count.
+        # The first run reads all files from the disk, so its time is not used.
         on_spark(growing, 1, 2, places[4])
         one, blocks = on_spark(growing, 1, 2, places[0])
         alone, _ = on_spark(growing, 1, 1, places[1])
@@ -249,10 +252,12 @@ def lines_of(results: Results) -> list[str]:
 
 
 def extrapolated(results: Results) -> str:
-    """Thirty days of a thousand brokers and a hundred thousand bundles."""
+    """Return a sentence with the extrapolated cost of thirty days of a thousand brokers and a hundred thousand
+    bundles.
+    """
     sample, day = results.large, results.day
     periods, scale = 30 * 1440, sample.bundles / int(day.what.split("x")[1])
-    # Blocks of six hours are begun an hour earlier.
+    # Each block of six hours also plans the hour before it, to warm up.
     planning = periods * 7 / 6 * sample.seconds_a_period / 3600
     share = day.rebuild / day.wall
     rebuilding = 30 * scale * day.cpu * share / 3600
@@ -266,7 +271,7 @@ def extrapolated(results: Results) -> str:
 
 
 def page(results: Results) -> str:
-    """docs/reference/bench-spark.md."""
+    """Return the text of docs/reference/bench-spark.md."""
     head = [
         "# Bench: the back-test on Spark",
         "",
@@ -279,18 +284,18 @@ def page(results: Results) -> str:
 
 
 def tell(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def size(text: str) -> tuple[int, int]:
-    """BROKERSxBUNDLES."""
+    """Parse `BROKERSxBUNDLES` from the command line."""
     brokers, _, bundles = text.partition("x")
     return int(brokers), int(bundles)
 
 
 def main() -> int:
-    """Measure, print, and with `--write` renew the page; the exit code."""
+    """Measure and print. With `--write`, also write the page. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evidence.bench_spark", description=__doc__)
     parser.add_argument("--size", type=size, default=(100, 10_000), metavar="BROKERSxBUNDLES", help="of the day")
     parser.add_argument("--small", type=size, default=(20, 2_000), metavar="BROKERSxBUNDLES", help="of the growth")

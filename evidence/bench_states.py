@@ -12,7 +12,9 @@ NOW_MS = 1_700_000_000_000
 
 
 def turn_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
-    """Return one turn: every broker's report, and the averages of every bundle (its current load)."""
+    """Return one input line: the report of every broker, and the average loads of every bundle, equal to its current
+    load.
+    """
     reports = reports_of(brokers, bundles, seed)
     averages = {
         name: _bundle_data(figures) for report in reports.values() for name, figures in report["lastStats"].items()
@@ -44,7 +46,9 @@ def extensible_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
 
 
 def reports_of(brokers: int, bundles: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Reports as brokers write them: Zipf-like bundles, three brokers in ten about twice as loaded."""
+    """Return load reports as brokers write them. Bundles are Zipf-like; three brokers in ten have about twice the
+    load.
+    """
     random = np.random.default_rng(seed)
     reports = {}
     for broker in range(brokers):
@@ -61,7 +65,7 @@ def _bundle(number: int) -> str:
 
 
 def _traffic(rate: float) -> dict[str, float]:
-    # 10 kB a message: throughput counts in ThresholdShedder only above 10 MB/s.
+    # 10 kB per message, because ThresholdShedder ignores a throughput below 10 MB/s.
     return {"msgRateIn": rate, "msgThroughputIn": rate * 10_000, "msgRateOut": rate, "msgThroughputOut": rate * 10_000}
 
 

@@ -1,16 +1,16 @@
-"""Is a calibration worth it? `python -m evidence.calibrated [--seeds 1 2 3] [--days 14] [--again] [--write]`.
+"""Measure what calibration gains: `python -m evidence.calibrated [--seeds 1 2 3] [--days 14] [--again] [--write]`.
 
-Made-up worlds, each from its seed, of different sizes, noise, spikes and growth. In each the search of the nightly job
-looks at the first days; what it proposes within some nights' steps is judged on the held-out ones, beside the default
-settings: imbalance (time mean of max/mean - 1) and moves a day. Both go through the same traffic from the same
-beginnings: block by block, as the search saw it; unbroken over the held-out days, as the job judges it and a cluster
-runs; and unbroken with a snapshot each minute, as stock clusters make them. What a world came to is kept in `--folder`,
-so that a run can be broken off and gone on with. `--again` takes what the page says was proposed instead of searching,
-which is an hour of one core for ten worlds; it works out the figures of these seeds anew and keeps those of others.
-With `--period 60` the search sees snapshots of a stock cluster, too (about half an hour of one core a world); `--write`
-then renews the page's last section alone.
-Exit code 1: in blocks, a world's imbalance is more than 1 % worse than with the defaults, or the median world saves
-less than 15 % of the moves.
+A world is a generated cluster with its traffic. Each seed gives one world; they differ in size, noise, spikes and
+growth. The search of the nightly job reads the first days of a world and proposes settings. The last days were held
+out: they compare the proposal with the default settings by imbalance (time mean of max/mean - 1) and moves per day.
+Both settings are simulated with the same traffic and the same first placement of bundles, in three ways: in blocks of
+some hours, as in the search; in one run over all held-out days, as on a real cluster; and in one run with one snapshot
+per minute, as stock clusters make them. `--folder` stores the result of each world, so an interrupted run continues
+from there. `--again` judges the proposals in the page instead of searching, which needs an hour of one core for ten
+worlds. It replaces the results of the named seeds only. With `--period 60` the search also reads snapshots of a stock
+cluster (about half an hour of one core per world), and `--write` then replaces only the last section of the page.
+Exit code 1: in blocks, the imbalance of a world is more than 1 % worse than with the defaults, or the median world
+saves less than 15 % of the moves.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from dev.markdown import table
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "calibration.md"
 FEWER: Final = 0.15
-# As the nightly job cuts history.
+# The nightly job divides history into blocks of the same length.
 BLOCK_S: Final = 6 * 3600
 WARM_S: Final = 3600
 RUNS: Final = ("blocks", "unbroken", "stock")
-# The section of the worlds that were searched and judged on snapshots of stock clusters.
+# Title of the page's section on worlds for which both the search and the comparison read snapshots of stock clusters.
 OWN: Final = "Searched and judged on snapshots of 60 s"
-# What the default strategy itself reads; split limits and weights have nothing to do in these worlds.
+# Parameters that the default strategy reads, without split limits and weights, which have no effect in these worlds.
 NAMES: Final = (
     *("avg_low_threshold_percent", "move_price", "avg_low_floor_percent", "swing_worth"),
     *("max_unload_ratio", "min_unload_share", "cool_down_seconds"),
@@ -61,8 +61,9 @@ NAMES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Size of the run: days, seconds between two snapshots, points per parameter, rounds of refinement, candidates per
-    round, nights' steps before judging, and seconds between two snapshots of a stock cluster, which is judged, too.
+    """Size of the run: days, seconds between two snapshots, values tried per parameter, rounds of refinement,
+    candidates kept per round, number of nightly proposals in a row, and seconds between two snapshots of a stock
+    cluster.
     """
 
     days: int
@@ -75,13 +76,13 @@ class Size:
 
     @property
     def stock(self) -> bool:
-        """Whether the search, too, sees snapshots as stock clusters make them."""
+        """Whether the search also reads snapshots at the interval of stock clusters."""
         return self.period_seconds == self.stock_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Both settings on held-out days. `moves`: a day."""
+    """Imbalance and moves per day on the held-out days: with the default settings, and with the calibrated ones."""
 
     imbalance: float
     calibrated_imbalance: float
@@ -105,15 +106,15 @@ class Pair:
 
     @property
     def fewer(self) -> float:
-        """Return the share of the moves that is saved."""
+        """Return the share of the moves that the calibrated settings save."""
         return 1 - self.calibrated_moves / self.moves if self.moves else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One world: its properties, the proposal, and both settings in blocks, unbroken, and unbroken with the stock
-    interval of snapshots (None: no change, or not run). candidates: number that the search tried; 0: the page's
-    proposal is judged.
+    """The result of one world: its properties, the proposal, and the comparison of default and calibrated settings in
+    blocks, in one run (unbroken), and in one run with the stock interval of snapshots (None: no change, or not run).
+    `candidates`: number of settings that the search tried; 0: the proposal was read from the page.
     """
 
     seed: int
@@ -129,7 +130,7 @@ class Row:
 
 
 def world_of(seed: int, size: Size) -> World:
-    """The world of a seed: everything about it is drawn."""
+    """Return the world of a seed, with all its properties drawn at random."""
     rng = np.random.default_rng([seed, 2024])
     return World(
         seed=seed,
@@ -157,7 +158,7 @@ def about(world: World) -> str:
 def owners_of(world: World) -> list[Ints]:
     """Return each bundle's owner at the start of every block with the default settings, from the first day on."""
     every = BLOCK_S // world.period_seconds
-    # A split would leave halves that the next block does not know.
+    # No splits, because the two halves of a split bundle would not exist in the next block.
     whole = replace(world, params=replace(world.params, split_enabled=False))
     owners: list[Ints] = []
     for number, step in enumerate(steps(whole)):
@@ -169,8 +170,10 @@ def owners_of(world: World) -> list[Ints]:
 
 
 def blocks_of(world: World, owners: Sequence[Ints]) -> Iterator[Chunk]:
-    """The world as the nightly job cuts it: blocks that begin where bundles were recorded to be, the first hour of
-    which (of the block before) warms up. Every candidate plays all blocks."""
+    """Yield the world in blocks, as the nightly job divides history. Each block starts with the recorded owners. It
+    also contains the last hour of the previous block, in which averages warm up. Every candidate is simulated in all
+    blocks.
+    """
     whole, length, warm = dense(world), BLOCK_S // world.period_seconds, WARM_S // world.period_seconds
     for number, (chunk, owner) in enumerate(zip(chunks(whole, length, warm), owners, strict=True)):
         begin = number * length - chunk.warm
@@ -180,7 +183,9 @@ def blocks_of(world: World, owners: Sequence[Ints]) -> Iterator[Chunk]:
 
 
 def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) -> Row:
-    """Search on the first days of a world and choose, or take these `changes`; judge on the last days."""
+    """Search settings on the first days of a world, or take `changes`, and compare them with the defaults on the
+    last.
+    """
     started, world = time.process_time(), world_of(seed, size)
     owners = owners_of(world)
     blocks = dict(enumerate(blocks_of(world, owners)))
@@ -225,7 +230,7 @@ def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) 
 def in_blocks(
     blocks: Mapping[int, Chunk], candidates: Sequence[Candidate]
 ) -> Mapping[str, Mapping[int, CandidateMeasures]]:
-    """Each candidate on each block, from the recorded placement on."""
+    """Simulate each candidate in each block, from the recorded owners. Return the measures by candidate and block."""
     measures: dict[str, dict[int, CandidateMeasures]] = {}
     for number, block in blocks.items():
         for row in backtest(block.traffic, candidates, warm=block.warm):
@@ -237,7 +242,9 @@ def in_blocks(
 def in_one_course(
     world: World, first_s: int, owner: Ints, candidates: Sequence[Candidate]
 ) -> dict[str, CandidateMeasures]:
-    """Each candidate from this second of the world to its end, begun where bundles were recorded to be then."""
+    """Simulate each candidate in one run, from second `first_s` of the world to its end. `owner`: owners at its
+    start.
+    """
     begin, warm = first_s // world.period_seconds, WARM_S // world.period_seconds
     whole = dense(world)
     averages = Averaging(whole)
@@ -253,14 +260,15 @@ def in_one_course(
 def rows_of(
     seeds: Sequence[int], size: Size, folder: Path, workers: int, reasons: Mapping[int, Row] | None = None
 ) -> list[Row]:
-    """Return every world; those stored in the directory are read from there. `said`: what the page says of each, whose
-    proposals are judged again; other seeds than `seeds` are as it says.
+    """Return the result of every world. Results that are stored in `folder` are not computed again. `reasons`: the rows
+    of the page. If given, their proposals are judged again, and rows of other seeds than `seeds` are returned
+    unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     how = "-".join(map(str, (*asdict(size).values(), *(["again"] if reasons else []))))
     paths = {seed: folder / f"{seed}-{how}.json" for seed in seeds}
     rows = {seed: _row(json.loads(path.read_text())) for seed, path in paths.items() if path.exists()}
-    # Not forked: a fork with other threads may inherit a lock that is never released.
+    # Spawned: a process that is forked while other threads run can inherit a lock that is never released.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = {
             pool.submit(calibrated, seed, size, reasons[seed].changes if reasons else None): seed
@@ -280,7 +288,7 @@ def _row(document: dict[str, Any]) -> Row:
 
 
 def said_by(text: str) -> dict[int, Row]:
-    """Return the page's proposal of each world, with as many digits."""
+    """Return the row of each world in the page, by seed, with the digits that the page has."""
     number = r"([-+\d.]+)%? \| "
     first, *courses = (
         {int(seed): (about, cells, rest) for seed, about, *cells, rest in re.findall(pattern, part, re.MULTILINE)}
@@ -389,7 +397,7 @@ def _anchor(title: str) -> str:
 
 
 def page(rows: Sequence[Row], size: Size) -> str:
-    """docs/reference/calibration.md."""
+    """Return the text of docs/reference/calibration.md."""
     late, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
     verdict = (
         f"**Thresholds that were found on snapshots of {size.period_seconds} s do not hold for the"
@@ -428,7 +436,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
 
 
 def own_section(rows: Sequence[Row], size: Size) -> str:
-    """Return the last section of the page: searched and judged on snapshots of a stock cluster."""
+    """Return the last section of the page, in which search and comparison read snapshots of a stock cluster."""
     about = (
         f"Other worlds (seeds {', '.join(str(row.seed) for row in rows)}), on which nothing of the method was made:"
         f" {size.days} days with a snapshot each {size.period_seconds} s, as stock clusters make them. The same search"
@@ -464,7 +472,7 @@ def renewed(text: str, rows: Sequence[Row], size: Size) -> str:
 
 
 def main() -> int:
-    """Run, print, and with `--write` renew the page; the exit code."""
+    """Run and print. With `--write`, also write the page. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evidence.calibrated", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)), help="which worlds (1 to 10)")
     parser.add_argument("--days", type=int, default=14)

@@ -1,10 +1,11 @@
-"""`python -m evidence.counters_cost`: what reading counters costs, at one real broker and at many simulated ones.
+"""Measure the cost of reading topic counters from brokers: `python -m evidence.counters_cost`.
 
-Real: a broker with 10,000 topics, each with a subscription, is read by the product's own client: bytes and seconds of
-an answer, CPU seconds of the broker and ours. Simulated: the product's own reader, on a clock that goes faster, with
-brokers that answer as slowly as that one. Renews docs/reference/counters-cost.md with `--write`.
+One real broker has 10,000 topics with a subscription each. The sidecar's client reads its metrics page: bytes and
+seconds of a response, and CPU seconds of the broker and of the client. Then the sidecar's reader runs on a faster clock
+with simulated brokers that respond as slowly as the real one. `--write` writes docs/reference/counters-cost.md.
 
-`--signals` measures instead what could show a change of load at a lower cost than the page, at a broker with 0.3 cores.
+`--signals` measures other requests instead, at a broker with 0.3 cores: those that could show a change of load at a
+lower cost than the metrics page.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ WATCHED_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One reading of one broker: bytes, of them received (gzip), seconds until it was there, CPU seconds of the broker
-    and ours."""
+    """Cost of reading the counters of one broker once: bytes of the page, bytes received (with gzip), seconds of the
+    request, and CPU seconds of the broker and of the sidecar."""
 
     topics: int
     nbytes: int
@@ -68,17 +69,17 @@ class Cost:
     our_cpu: float
 
 
-# Of one probe, measured by `--signals`.
+# Cost of one request for the CPU time of a broker, measured by `--signals`.
 PROBE: Final = Cost(topics=1, nbytes=100_110, received=9_450, seconds=0.09, broker_cpu=0.024, our_cpu=0.003)
 
 
 async def _make_topics(url: str, count: int) -> None:
-    """Topics that the broker has loaded, each with a subscription, so that it keeps them. However busy the machine is,
-    it ends only when one request has failed `ATTEMPTS` times."""
+    """Create `count` topics. Each has a subscription, so that the broker does not unload it. Raises TimeoutError only
+    after one request has failed `ATTEMPTS` times, because the machine can be busy."""
     async with httpx.AsyncClient(base_url=f"{url}/admin/v2", timeout=120.0, trust_env=False) as http:
 
         async def put(path: str) -> None:
-            """Create the object. A conflict: an earlier attempt or call created it."""
+            """Create the topic or subscription. A 409 is accepted: an earlier attempt created it."""
             for attempt in range(1, ATTEMPTS + 1):
                 try:
                     answer = await http.put(path)
@@ -108,7 +109,7 @@ async def _make_topics(url: str, count: int) -> None:
 
 async def _read(url: str, topics: int) -> Cost:
     endpoint = BrokerEndpoint(broker_id=url.partition("://")[2], web_url=url)
-    # A busy machine makes it slow, not wrong, and the product's own limit is not measured here.
+    # A long time limit: the machine can be busy, and the sidecar's own limit is not measured here.
     admin = HttpBrokerAdmin(
         telemetry=PrometheusTelemetry(), clock=SystemClock(), options=AdminOptions(query_timeout=READ_SECONDS)
     )
@@ -116,7 +117,7 @@ async def _read(url: str, topics: int) -> Cost:
     first = (await admin.counters(endpoint))[0]
     await asyncio.sleep(20.0)
     idle = (await admin.counters(endpoint))[0]
-    # What it uses while it is not read, a second; the reading in between is counted as one of theirs below.
+    # The broker's CPU per second without readings. The equations below account for the reading that ends this period.
     seconds, ours, last = [], [], idle
     for number in range(READINGS):
         print(f"reading {number + 1} of {READINGS}", flush=True)
@@ -129,7 +130,7 @@ async def _read(url: str, topics: int) -> Cost:
     await admin.close()
     used = [item.cpu_seconds or 0.0 for item in (first, idle, last)]
     apart = [(b.to_ms - a.to_ms) / 1000 for a, b in ((first, idle), (idle, last))]
-    # Two equations: idle CPU a second and CPU a reading, of a stretch with one reading and one with READINGS.
+    # Solve for the idle CPU per second and the CPU per reading: one period has one reading, the other has READINGS.
     factors = np.array([[apart[0], 1.0], [apart[1], float(READINGS)]])
     _, broker_cpu = np.linalg.solve(factors, np.diff(used)).tolist()
     return Cost(
@@ -143,7 +144,7 @@ async def _read(url: str, topics: int) -> Cost:
 
 
 def real(topics: int) -> Cost:
-    """One stock broker with that many topics, read by the product's own client."""
+    """Measure one stock broker with that many topics, read by the sidecar's own client."""
     spec = ClusterSpec(
         brokers=1,
         fast_stats=False,
@@ -158,7 +159,8 @@ def real(topics: int) -> Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """A request that may show a change of load. `value`: the figure in its responses; `counts`: it is a counter."""
+    """Requests that could show a change of load. `value`: extracts a number from a response. `counts`: whether that
+    number is a counter, which grows, and not a rate."""
 
     paths: Sequence[str]
     value: Callable[[Sequence[str]], float]
@@ -166,7 +168,7 @@ class Signal:
     counts: bool = True
 
     def ask(self, http: httpx.Client) -> tuple[int, float]:
-        """Send the requests. Return the bytes received, and the figure."""
+        """Send the requests. Return the received bytes, and the number in the responses."""
         nbytes, bodies = 0, []
         for path in self.paths:
             answer = http.get(path, headers={"Accept-Encoding": self.encoding}).raise_for_status()
@@ -180,7 +182,7 @@ def _sum(pattern: str) -> Callable[[Sequence[str]], float]:
 
 
 def _signals(topics: Sequence[str]) -> dict[str, Signal]:
-    """Return the candidates; `topics`: the largest ones."""
+    """Return the signals to compare, by name. `topics`: the topics with the most traffic, largest first."""
     stats = [f"/admin/v2/{topic.replace('://', '/')}/stats?subscriptionBacklogSize=false" for topic in topics]
     counter, cpu = _sum(r'"bytesInCounter":(\d+)'), _sum(r'"ProcessCpuTime":(\d+)')
     page = _sum(r"(?m)^pulsar_in_bytes_total\{.*topic=.*\} (\S+)")
@@ -204,7 +206,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _signal_cost(signal: Signal, http: httpx.Client, pid: int, readings: int) -> list[str]:
-    """Return bytes, ms and CPU ms of the broker for one reading, without what the idle broker uses meanwhile."""
+    """Return bytes, ms and CPU ms of the broker for one reading. The CPU of an idle broker is subtracted."""
     for _ in range(3):
         signal.ask(http)
     idle, began = _cpu_seconds(pid), time.monotonic()
@@ -220,7 +222,8 @@ def _signal_cost(signal: Signal, http: httpx.Client, pid: int, readings: int) ->
 
 
 def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable[[], object]) -> list[list[str]]:
-    """Return how far each figure swings at a steady load (2 s apart), and when it shows that the load has ended."""
+    """Return by how much each signal varies at a steady load (one value every 2 s), and the seconds from the end of the
+    load until the signal shows it."""
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in signals}
 
     def poll(seconds: float) -> None:
@@ -250,7 +253,8 @@ def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable
 
 
 def signals() -> str:
-    """Measure at a broker with 0.3 cores and 24, then 1,000 topics; the last table is with 240 messages per second."""
+    """Return tables of all signals at a broker with 0.3 cores, with 24 and with 1,000 topics. The last one is measured
+    with 240 messages per second."""
     settings = {"brokerDeleteInactiveTopicsEnabled": "false", "exposeBundlesMetricsInPrometheus": "true"}
     spec = ClusterSpec(brokers=1, fast_stats=False, cpu_quota_cores=0.3, broker_settings=settings)
     spec = dataclasses.replace(spec, broker_memory_mb=(768, 512))
@@ -283,7 +287,7 @@ def signals() -> str:
 
 
 class _Faster:
-    """`ports.Clock`, faster than ours."""
+    """A `ports.Clock` that is faster than the real time."""
 
     def boot(self) -> float:
         return time.monotonic() * FASTER
@@ -296,7 +300,7 @@ class _Faster:
 
 
 class _Slow:
-    """`ports.TopicCounters` over brokers with many topics, as slow as the real one, topic by topic."""
+    """`ports.TopicCounters` of simulated brokers with many topics, which take as long per topic as the real broker."""
 
     def __init__(self, clock: _Faster, topics: int, cost: Cost) -> None:
         self.readings = self.probes = 0
@@ -317,14 +321,14 @@ class _Slow:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """See the port."""
+        """Return counters of every topic, after the time that the real broker would need."""
         began = self._clock.wall_ms()
         await self._clock.sleep(self._seconds)
         self.readings += 1
         return [dataclasses.replace(self._one, from_ms=began, to_ms=self._clock.wall_ms())]
 
     async def cpu_seconds(self, _broker: str) -> float:
-        """See `ports.BrokerAdmin`: a tenth of a core."""
+        """Return the CPU seconds of a broker that uses a tenth of a core (see `ports.BrokerAdmin`)."""
         await self._clock.sleep(PROBE.seconds)
         self.probes += 1
         return self._clock.boot() / 10
@@ -428,7 +432,7 @@ With `counters.source: prometheus` nothing is asked of a broker.
 
 
 def main() -> None:
-    """Measure, print, and write when asked to."""
+    """Measure and print. With `--write`, also write the page."""
     parser = argparse.ArgumentParser(prog="python -m evidence.counters_cost", description=__doc__)
     parser.add_argument("--topics", type=int, default=10_000, help="of the real broker (default 10,000)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")

@@ -1,7 +1,8 @@
 """Compare the decision rule with Pulsar's own AvgShedder in simulated worlds: `python -m evidence.decision_figures`.
 
-Writes docs/reference/decision-figures.md with `--write`. Results are stored in .run/decision-figures after each run;
-`--resume` uses them, and adds the missing ones. No parameter of the rule was chosen by the seeds 41 to 50.
+`--write` writes docs/reference/decision-figures.md. Each run stores its result in .run/decision-figures. `--resume`
+uses the stored results and runs only what is missing. The seeds 41 to 50 were not used to choose a parameter of the
+rule.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def page(tables: dict[str, Results]) -> str:
 
 
 def main() -> None:
-    """Simulate, print, and write when asked to."""
+    """Simulate and print. With `--write`, also write the page."""
     parser = argparse.ArgumentParser(prog="python -m evidence.decision_figures", description=__doc__)
     parser.add_argument("--seeds", default="41-50", help="first and last seed (41-50)")
     parser.add_argument("--only", choices=tuple(TABLES), action="append", help="this table; may be repeated")

@@ -1,8 +1,8 @@
-"""Two ways to balance the loads of `evidence.decision_worlds`: a quick model, and the simulator.
+"""Two ways to simulate Bundlekeel under the loads of `evidence.decision_worlds`: a quick model, and the simulator.
 
-The quick model calls the product's own `plan()` on exact readings of counters. Its reading schedule is that of
-`pulsar.counters.counters`: 15 s while nothing changes, 3 s while a decision may be due, one broker at a time. It omits
-a call of `plan()` only if the rule shows that no bundle can move.
+The quick model calls the sidecar's own `plan()` with exact counters. It reads them as often as
+`pulsar.counters.counters` does, one broker at a time: every 15 s while nothing changes, and every 3 s while a decision
+may be due. It omits a call of `plan()` only if the decision rule shows that no bundle can move.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from evidence.decision_worlds import CPU_BASE, LAND_SECONDS, Moved, World
 # Messages and bytes per second of a broker with a load of 1, as in the simulator.
 UNIT: Final = np.array([1e5, 1e5, 1e8, 1e8])
 BYTES: Final = float(UNIT[2:].sum())
-# The learned costs and the memory of the rule advance at least this often.
+# The learned costs and the memory of the rule are updated at least this often, in seconds.
 FULL_SECONDS: Final = 120
 INTERVAL, QUICK_INTERVAL = CounterOptions().interval, CONFIRM_SECONDS
 
@@ -49,7 +49,7 @@ def advance_waiting(
 ) -> StrategyMemory | None:
     """Return the memory after a cycle in which no bundle can move; None if `plan()` must decide.
 
-    `fewest`: fewest moves that take this much score from a broker (row).
+    `fewest(broker, score)`: fewest moves that lower the score of this broker (its row) by `score`.
     """
     if memory.active:
         return None
@@ -80,7 +80,7 @@ def advance_waiting(
 
 
 class QuickReports(Bundlekeel):
-    """Bundlekeel with load reports, without the calls of `plan()` that can move nothing."""
+    """Bundlekeel with load reports. It omits the calls of `plan()` that cannot move a bundle, to save time."""
 
     _planned = 0.0
 
@@ -105,7 +105,7 @@ class QuickReports(Bundlekeel):
 
 
 class QuickModel:
-    """Bundlekeel with counters in a world, second by second."""
+    """Bundlekeel that reads counters in a world, simulated second by second."""
 
     def __init__(self, world: World, params: Parameters | None = None) -> None:
         count = world.brokers
@@ -252,7 +252,7 @@ class QuickModel:
         self._hurry = bool(moves and codes & CYCLE_BUDGETS and not codes & GENTLE)
 
     def _waits(self) -> bool:
-        """Advance the rule alone and return True if no bundle can move; otherwise change nothing."""
+        """Return whether no bundle can move. If so, update the memory of the rule, as a cycle without moves does."""
         if self._ledger.entries:
             return False
         measured = calm.Measured(
@@ -305,7 +305,7 @@ def play_simulated(world: World, seed: int, contender: Contender, tick: float) -
 
 
 def _loads_of(world: World) -> Callable[[float], Floats]:
-    """Return a function of the time that returns the load of each bundle, the same array while nothing changes."""
+    """Return a function from a time to the load of each bundle. It returns the same array until a load changes."""
     last: tuple[int, Floats] = (-1, world.sizes)
 
     def loads(now: float) -> Floats:

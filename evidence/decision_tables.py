@@ -1,4 +1,7 @@
-"""The tables of `evidence.decision_figures`: runs (cells), and their part of the page (sections)."""
+"""The tables of `evidence.decision_figures`.
+
+A cell is a simulated situation with one balancer; it is run once per seed. A section is the text of a table.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from evidence import decision_worlds as worlds
 from evidence.decision_models import QuickModel, play_simulated
 from evidence.decision_worlds import Moved, World
 
-# Results of one run by name; None: it did not happen.
+# Results of one run by name; None: the event, such as a first move, did not happen.
 Figures = dict[str, float | None]
 Cell = tuple[str, Callable[[int], Figures]]
 COUNTERS, REPORTS, NATIVE = "counters", "reports", "AvgShedder"
@@ -37,7 +40,7 @@ EVEN, EVEN_SECONDS = 1.25, 5
 
 @dataclass
 class Results:
-    """Stored results of one table: figures by cell and seed. `misses`: goals that were not reached."""
+    """Stored results of one table, by cell and seed. `misses`: a sentence for each goal that was not reached."""
 
     path: Path
     seeds: Sequence[int]
@@ -45,13 +48,13 @@ class Results:
     misses: list[str] = field(default_factory=list)
 
     def load(self) -> Results:
-        """Read what earlier runs stored."""
+        """Read the results that earlier runs stored."""
         if self.path.exists():
             self.stored = json.loads(self.path.read_text(encoding="utf-8"))
         return self
 
     def runs(self, key: str) -> list[Figures]:
-        """Return the results of a cell, one per seed that was run."""
+        """Return the results of the cell `key`, one per seed that was run."""
         by_seed = self.stored.get(key, {})
         return [by_seed[str(seed)] for seed in self.seeds if str(seed) in by_seed]
 
@@ -95,7 +98,7 @@ def play(world: World, who: str, seed: int) -> list[Moved]:
 # --- steps ---
 
 STEPS: Final = [(brokers, factor) for brokers in (3, 10, 30) for factor in (3.0, 2.0, 1.5, 1.3)]
-# Moves of the version before this rule (30229c51), and the longest median in seconds.
+# Goals by size of step: moves of the version before this rule (30229c51), and the longest accepted median in seconds.
 EARLIER_MOVES: Final = dict(zip(STEPS, (11, 6, 3, 3, 14, 10, 7, 3), strict=False))
 GOAL_SECONDS: Final = {(3, 3.0): 16.0, (3, 2.0): 20.0}
 
@@ -112,7 +115,8 @@ def _step(brokers: int, factor: float, seed: int) -> Figures:
 
 
 def step_figures(world: World, moves: list[Moved]) -> Figures:
-    """Return seconds from the step to the first move and to an even load, the moves, and the fewest that suffice."""
+    """Return the seconds from the step to the first move and to an even load, the number of moves, and the fewest moves
+    that would make the load even."""
     even, first = world.ratio(moves) <= EVEN, min((move.at for move in moves), default=None)
     steady = [at for at in range(world.begins, len(even) - EVEN_SECONDS) if even[at : at + EVEN_SECONDS].all()]
     before = world.loads([])[world.begins]
@@ -255,7 +259,7 @@ def _judge(results: Results, noise: float) -> list[str]:
         for name, _ in _swings():
             for half in HALVES:
                 runs = results.runs(f"{name} {half} {noise} {who}")
-                # Of both, the seeds that both have.
+                # Compare only the seeds for which both balancers were run.
                 other = results.runs(f"{name} {half} {noise} {NATIVE}")[: len(runs)]
                 runs = runs[: len(other)]
                 if not runs:
@@ -340,7 +344,8 @@ def slow_section(results: Results) -> list[str]:
 
 # --- the exact optimum ---
 
-# Prices of a move: in seconds of a max/mean that is 1 above the tolerated 1.1, or in the unit of the rule.
+# Prices of a move. The first ones are seconds at a max/mean of 2.1 (1 above the tolerated 1.1). The others are in the
+# unit of the rule.
 RATIO_PRICES: Final = (10.0, 30.0)
 RULE_PRICES: Final = (50.0, 150.0, 400.0)
 STATED: Final = "rule 400"
@@ -479,7 +484,7 @@ DAYS: Final = (3, 30)
 
 
 def month_cells() -> Iterator[Cell]:
-    """Return one cell per balancer for a few days, and for a month."""
+    """Return one cell per balancer and length: a few days, and a month."""
     for days in DAYS:
         for who in (COUNTERS, NATIVE):
             yield f"{days} {who}", partial(_wander, days, who)
@@ -523,7 +528,7 @@ CHECKED_SWINGS: Final = (
 
 
 def check_cells() -> Iterator[Cell]:
-    """Return a few worlds, each for both models."""
+    """Return one cell per world and model (the quick model, the simulator)."""
     for quick in (True, False):
         for brokers, factor in CHECKED_STEPS:
             world = partial(worlds.step, brokers, factor)

@@ -1,4 +1,4 @@
-"""Loads for `evidence.decision_figures`: what each broker carries over time, before and after moves."""
+"""Generated loads for `evidence.decision_figures`: the load of each broker over time, before and after moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUNDLES: Final = {3: 24, 10: 16, 30: 12}
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A move: when it was planned, in seconds, the bundle (row), and the two brokers."""
+    """A move: the second in which it was planned, the index of the bundle, and the source and target broker."""
 
     at: float
     bundle: int
@@ -29,7 +29,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class World:
-    """A load without noise of its own: bundle i carries `sizes[i] * factors[row, groups[i]]`.
+    """The load of a cluster over time: bundle i has the load `sizes[i] * factors[row, groups[i]]`.
 
     `factors`: one row per `grid` seconds. `begins`: second of the first change.
     """
@@ -63,7 +63,9 @@ class World:
         return before + self.factors[row] * rest if rest else before
 
     def loads(self, moves: list[Moved]) -> Floats:
-        """Return the load of each broker, one row per `grid` seconds. A bundle in transit counts at its source."""
+        """Return the load of each broker, one row per `grid` seconds. A bundle that is being moved counts at its
+        source.
+        """
         owners, totals, start = self.owners.copy(), np.zeros((len(self.factors), self.brokers)), 0
         for move in [*moves, None]:
             end = len(totals) if move is None else min(len(totals), int((move.at + LAND_SECONDS) / self.grid))
@@ -77,7 +79,7 @@ class World:
         return totals
 
     def ratio(self, moves: list[Moved]) -> Floats:
-        """Return max/mean over time, one value per `grid` seconds."""
+        """Return the load of the most loaded broker over the mean load, one value per `grid` seconds."""
         loads = self.loads(moves)
         ratios: Floats = loads.max(axis=1) / np.maximum(loads.mean(axis=1), 1e-12)
         return ratios
@@ -96,7 +98,9 @@ def balanced(brokers: int, per_broker: int, usage: float, rng: np.random.Generat
 
 
 def step(brokers: int, factor: float, seed: int) -> World:
-    """After two minutes, the bundles of one broker carry `factor` times the mean, all others the rest."""
+    """Return a world in which one broker gets `factor` times the mean load after two minutes. The sum stays the
+    same.
+    """
     rng = np.random.default_rng((seed, brokers, int(10 * factor)))
     sizes, owners = balanced(brokers, BUNDLES[brokers], 0.22, rng)
     begins, hot = 125 + int(rng.integers(30)), int(rng.integers(brokers))
@@ -107,8 +111,8 @@ def step(brokers: int, factor: float, seed: int) -> World:
 
 
 def wave(brokers: int, swinging: int, amplitude: float, half: int, shape: str, noise: float, seed: int) -> World:
-    """After three minutes, the bundles of some brokers swing by `amplitude`. `noise`: standard deviation of a factor
-    that each broker keeps for 5 s."""
+    """Return a world in which the load of some brokers swings by `amplitude` after three minutes. `noise`: standard
+    deviation of an additional random factor per broker, drawn again every 5 s."""
     rng = np.random.default_rng((seed, brokers, swinging, int(100 * amplitude), half))
     sizes, owners = balanced(brokers, 12, 0.45, rng)
     who = rng.choice(brokers, size=swinging, replace=False)
@@ -125,7 +129,7 @@ def wave(brokers: int, swinging: int, amplitude: float, half: int, shape: str, n
 
 
 def overload(seed: int) -> World:
-    """One of four brokers, all at 75 % of their CPU, rises to 90 %."""
+    """Return a world of four brokers at 75 % of their CPU, one of which rises to 90 %."""
     rng = np.random.default_rng((seed, 4, 75))
     sizes, owners = balanced(4, 12, 0.70, rng)
     begins, hot = 125 + int(rng.integers(30)), int(rng.integers(4))
@@ -135,7 +139,9 @@ def overload(seed: int) -> World:
 
 
 def slow(kind: str, seed: int) -> World:
-    """Ten brokers over two hours: `doubling` of one in an hour, a `daily` pattern in two hours, a `walk` of bundles."""
+    """Return a world of ten brokers over two hours. `kind`: the load of one broker doubles within an hour (`doubling`),
+    a daily pattern passes in two hours (`daily`), or the load of each bundle wanders at random (`walk`).
+    """
     rng = np.random.default_rng((seed, 10, len(kind)))
     sizes, owners = balanced(10, 12, 0.40, rng)
     time, groups = np.arange(1440) * 5.0, owners
@@ -173,7 +179,8 @@ def telegraph(seed: int) -> World:
 
 
 def wander(days: int, seed: int) -> World:
-    """Four brokers at 45 % with a daily pattern, whose loads wander: their CPU differs by 15 points."""
+    """Return a world of four brokers at 45 % of their CPU with a daily pattern. Their loads also wander at random, so
+    that their CPU differs by 15 percentage points on average."""
     rng = np.random.default_rng((seed, 30))
     sizes, owners = balanced(4, 12, 0.45, rng)
     steps = days * 24 * 60

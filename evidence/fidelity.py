@@ -1,9 +1,10 @@
-"""Replay recorded cycles elsewhere and compare the hashes of their plans: `python -m evidence.fidelity [--write]`.
+"""Plan recorded cycles again in other environments and compare the plans: `python -m evidence.fidelity [--write]`.
 
-Elsewhere is this Python without the optional processor features of numpy, and every other minor version of Python on
-this machine (in PATH, below ~/.pyenv/versions, or named with --python). Each runs in a temporary virtual environment
-with the locked dependencies. The history is that of `--history`, such as a real sidecar's; without it, a generated day
-of each strategy. Exit code 1: a plan differs, too few cycles moved something, or there is no other Python.
+One environment is this Python without the processor features that numpy can use. The others are all other minor
+versions of Python on this machine (in PATH, below ~/.pyenv/versions, or named with --python), each in a temporary
+virtual environment with the locked dependencies. `--history` names the history to replay, for example that of a real
+sidecar. Without it, a day of each strategy is generated. Plans are compared by their hashes. Exit code 1: a plan
+differs, too few cycles moved a bundle, or there is no other Python.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "fidelity.md"
 LOCK: Final = ROOT / "requirements" / "runtime.lock"
 OLDEST: Final = (3, 11)
-# Fewer cycles that move something would prove little.
+# Required number of cycles that move a bundle. Equal plans without moves would prove little.
 MOVING: Final = 30
-# Unsteady traffic, a picture every ten minutes: strategies have something to do in it.
+# Unsteady traffic and a snapshot every ten minutes, so that the strategies move bundles.
 BUSY: Final = World(days=1, brokers=5, bundles=60, period_seconds=600, noise=0.25, spiky=1, seed=4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of one replay: its environment, and how many cycles were the same and moved something."""
+    """Result of one replay: its environment, the number of cycles, how many plans were equal, and how many moved a
+    bundle."""
 
     where: str
     cycles: int
@@ -51,7 +53,7 @@ class Outcome:
 
     @property
     def held(self) -> bool:
-        """Whether every plan was the recorded one, and enough of them moved something."""
+        """Whether every plan equals the recorded one, and enough of them move a bundle."""
         return not self.wrong and self.same == self.cycles and self.moved >= MOVING
 
 
@@ -61,7 +63,7 @@ def features() -> str:
 
 
 def made_up(folder: Path) -> str:
-    """Write a day of each strategy, one epoch each, and return the directory."""
+    """Write a generated day of history per strategy, each in its own epoch, and return the directory."""
     store = ParquetStore(folder)
     for epoch, strategy in enumerate(STRATEGIES, 1):
         world = replace(BUSY, params=Parameters(strategy=strategy))
@@ -74,7 +76,7 @@ def made_up(folder: Path) -> str:
 
 
 def replayed(python: Path, history: str, where: str, **environment: str) -> Outcome:
-    """Run `bundlekeel replay all` by that Python."""
+    """Run `bundlekeel replay all` with that Python. `where`: name of this environment in the result."""
     command = [str(python), "-m", "bundlekeel", "replay", "all", "--history", history, "-o", "json"]
     env = os.environ | {"PYTHONPATH": str(ROOT / "service"), "PYTHONHASHSEED": "7"} | environment
     ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -86,7 +88,7 @@ def replayed(python: Path, history: str, where: str, **environment: str) -> Outc
 
 
 def others(named: Sequence[str]) -> dict[tuple[int, int], Path]:
-    """Pythons of other minor versions that Bundlekeel supports, by version."""
+    """Return the Pythons of other supported minor versions, by version. `named`: those named on the command line."""
     pyenv = sorted((Path.home() / ".pyenv" / "versions").glob("*/bin/python"))
     in_path = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
     places = [Path(name) for name in named] or [*pyenv, *(Path(name) for name in in_path if name)]
@@ -135,7 +137,7 @@ def outcomes(history: str, named: Sequence[str], folder: Path) -> Iterator[Outco
 
 
 def main() -> int:
-    """Replay, print, and with `--write` renew the page; the exit code."""
+    """Replay and print. With `--write`, also write the page. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evidence.fidelity", description=__doc__)
     parser.add_argument("--history", help="recorded history; made up when it is not named")
     parser.add_argument("--python", action="append", default=[], help="another Python; may be repeated")
@@ -156,7 +158,7 @@ def main() -> int:
 
 
 def write_page(outcomes: Sequence[Outcome], what: str) -> None:
-    """docs/reference/fidelity.md."""
+    """Write docs/reference/fidelity.md. `what`: the replayed history, in words."""
     parts = [
         "# Replays elsewhere",
         "",

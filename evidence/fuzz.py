@@ -1,8 +1,9 @@
-"""Read many examples of each kind of foreign input: is it a value or the one error, and how long does a step take?
+"""Read many random examples of each kind of foreign input, and check the errors and the time of each.
 
-`python -m evidence.fuzz [--examples 100000] [--seed 0] [KIND ...]` prints a table. It fails if another error was
-raised, or if one example took more than `STEP_SECONDS` of this process's CPU time. An error message names the row of
-its example: `--seed NUMBER --examples 1` reads it again. A kind "in use" keeps one sidecar: repeat it from the start.
+`python -m evidence.fuzz [--examples 100000] [--seed 0] [KIND ...]` prints a table. It fails if reading an example
+raised another error than the one for malformed input, or took more than `STEP_SECONDS` of CPU time. A message about an
+example contains its number: `--seed NUMBER --examples 1` reads only this one again. The kinds "in use" read all
+examples with one sidecar, so repeat these from the start.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _SHOWN_ERRORS: Final = 5
 
 @dataclass(slots=True)
 class Measured:
-    """Examples that were read, their unexpected errors, and the longest step with the number of its example."""
+    """Results of one kind: examples read, unexpected errors, and the slowest example with its number and CPU
+    seconds.
+    """
 
     examples: int = 0
     errors: int = 0
@@ -38,7 +41,9 @@ class Measured:
 
 
 def measure(kind: Kind, seed: int, examples: int) -> Measured:
-    """Read the examples of a kind from number `seed` on; the hostile ones have the first numbers."""
+    """Read `examples` examples of a kind, from number `seed` on. The first numbers are hand-written hostile
+    examples.
+    """
     measured = Measured()
     for number in range(seed, seed + examples):
         data = example(kind, number)
@@ -56,7 +61,9 @@ def measure(kind: Kind, seed: int, examples: int) -> Measured:
 
 
 def _seconds(kind: Kind, data: bytes) -> float:
-    """Return the CPU seconds of reading `data`. A busy machine spoils caches, so a long step is repeated."""
+    """Return the CPU seconds of reading `data`. A slow reading is repeated, because a busy machine empties CPU
+    caches.
+    """
     least = math.inf
     for _ in range(_REPEATED):
         started = time.process_time()
@@ -68,7 +75,7 @@ def _seconds(kind: Kind, data: bytes) -> float:
 
 
 def main() -> int:
-    """Print one row per kind; 1 if a goal is missed."""
+    """Print one row per kind. Return 1 if an error or a time is not allowed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="of each kind")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random example")

@@ -1,7 +1,7 @@
 """Print the least CPU time and memory of five runs of commands and of a ready sidecar: `python -m evidence.lean`.
 
-The sidecar runs with the settings' defaults and a metadata store that does not answer. For the libraries it loads:
-`test_a_sidecar_loads_what_it_needs`.
+The sidecar runs with default settings and a metadata store that does not respond. The test
+`test_a_sidecar_loads_what_it_needs` checks which libraries it loads.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ _MEBIBYTE = 2**20
 
 @contextlib.contextmanager
 def listening(directory: Path, *, before: str = "") -> Iterator[subprocess.Popen[str]]:
-    """A sidecar of its own process that has said that it listens; killed in the end. `before`: code it runs first."""
+    """Start a sidecar process and yield it when it listens. Kill it at the end. `before`: Python code that it runs
+    first.
+    """
     settings = {
-        # No server has this port.
+        # No server listens on this port.
         "metadata_store": "zk:127.0.0.1:1",
         "journal": {"path": str(directory / "journal.jsonl")},
         "api": {"port": 0, "socket": str(directory / "sock")},
@@ -53,7 +55,7 @@ def _sidecar() -> tuple[float, float]:
 
 
 def _command(*arguments: str) -> tuple[float, float]:
-    # Not `ru_maxrss`: in a child it begins with what its parent held.
+    # Not `ru_maxrss`, because that of a child process starts with the memory of its parent.
     status = 'import atexit, sys; atexit.register(lambda: sys.stderr.write(open("/proc/self/status").read()))'
     code = f"{status}\nfrom bundlekeel.wiring import main; main()"
     command = [sys.executable, "-c", code, *arguments]
@@ -66,13 +68,13 @@ def _command(*arguments: str) -> tuple[float, float]:
 
 
 def peak(status: Iterable[str]) -> float:
-    """The most memory that was resident, in MiB: of the lines of a process's /proc/PID/status."""
+    """Return the largest resident memory of a process in MiB, from the lines of its /proc/PID/status."""
     line = next(line for line in status if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
 def figures() -> Iterator[tuple[str, float, float]]:
-    """Yield each command, its CPU seconds and its MiB."""
+    """Yield each command with its CPU seconds and its largest resident memory in MiB."""
     for name, measure in {
         "bundlekeel --version": lambda: _command("--version"),
         "bundlekeel --help": lambda: _command("--help"),

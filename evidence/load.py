@@ -1,8 +1,8 @@
-"""Load on the API of a whole sidecar on loopback: is the loop that renews the lease still on time?
+"""Check that a leader keeps its lease while 200 clients use its API: `make load`.
 
-`make load` starts a sidecar over a cluster in memory, of three sizes, in its own process, and loads it with 200
-clients. It fails if a term ends, the loop is silent for longer than `MOST_SILENCE`, or the sidecar needs more memory
-than the chart allows.
+A sidecar with an in-memory cluster, of three sizes in turn, runs in its own process. The check fails if the sidecar
+loses its leadership, if its event loop runs no task for longer than `MOST_SILENCE`, or if the sidecar needs more memory
+than the Helm chart allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLIENTS: Final = 200
 SECONDS: Final = 10.0
 MOST_SILENCE: Final = 0.5
 MOST_MIB: Final = 512
-# Seconds that a refused client waits.
+# Seconds that a client waits after a refused request.
 _REFUSED_SECONDS: Final = 0.2
 _BUNDLES: Final = "/api/v1/bundles?limit=1000"
 _READS: Final = (
@@ -46,12 +46,12 @@ def _post_plan(**changes: Any) -> bytes:
 
 
 def _dry_run(_brokers: int) -> bytes:
-    """Return another plan each time."""
+    """Return a request for a plan that differs from earlier ones, so that no cached plan can be used."""
     return _post_plan(parameters={"max_moves_per_cycle": random.randint(1, 1000)})
 
 
 def _what_if(brokers: int) -> bytes:
-    """Return the plan without half of the brokers."""
+    """Return a request for a plan in which half of the brokers are missing."""
     return _post_plan(remove_brokers=[f"b{number:04d}:8080" for number in range(brokers // 2)])
 
 
@@ -60,7 +60,7 @@ def _mixed(brokers: int) -> bytes:
     return _get(request) if isinstance(request, str) else request(brokers)
 
 
-# A request of each kind, by the number of brokers.
+# For each kind of request, a function that returns one. Its argument is the number of brokers.
 KINDS: Final[dict[str, Callable[[int], bytes]]] = {
     "mixed": _mixed,
     "what-if": _what_if,
@@ -80,7 +80,7 @@ class Seen:
     statuses: Counter[int] = field(default_factory=Counter)
 
     def quantile(self, share: float) -> float:
-        """Seconds within which this share of the responses came."""
+        """Return the seconds within which this share (0 to 1) of the responses were complete."""
         ordered = sorted(self.seconds) or [float("nan")]
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -120,7 +120,7 @@ async def _ask_once(
         while left > 0 and (data := await reader.read(min(left, 1 << 18))):
             left -= len(data)
     else:
-        # A stream: until the time is over.
+        # An event stream has no end of its own, so it is read until the time is over.
         while (left_seconds := until - asyncio.get_running_loop().time()) > 0:
             try:
                 if not await asyncio.wait_for(reader.read(1 << 16), left_seconds):
@@ -136,7 +136,7 @@ async def _ask_once(
 
 
 class Sidecar:
-    """The sidecar in its process."""
+    """The process of the sidecar under load."""
 
     def __init__(self, brokers: int, bundles: int) -> None:
         command = [sys.executable, "-m", "evidence.load", "--serve", f"{brokers}x{bundles}"]
@@ -148,23 +148,27 @@ class Sidecar:
         return dict(json.loads(self._process.stdout.readline()))
 
     def measured(self) -> dict[str, Any]:
-        """Return its measurements since the last call: longest silence of its loop, terms ended, peak of its memory."""
+        """Return the sidecar's measurements since the last call: longest time in which its event loop ran no task,
+        number of times that it lost leadership, and peak of its memory.
+        """
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return self._line()
 
     def stop(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.terminate()
         self._process.wait(30)
 
 
 async def load(port: int, kind: str, brokers: int, seconds: float) -> tuple[Seen, Seen]:
-    """Return the measurements of the clients, and of a probe that sent two requests per second from its own address."""
+    """Load the sidecar with requests of one kind. Return the measurements of the clients, and those of a probe that
+    sent two requests per second from another address.
+    """
     until = asyncio.get_running_loop().time() + seconds
     samples, probed = Seen(), Seen()
-    # A quarter of the connections is for one address.
+    # The sidecar accepts at most a quarter of its connections from one address.
     request = partial(KINDS[kind], brokers)
     clients = [ask(port, request, until, samples, f"127.0.0.{2 + number % 8}") for number in range(CLIENTS)]
 
@@ -178,7 +182,7 @@ async def load(port: int, kind: str, brokers: int, seconds: float) -> tuple[Seen
 
 
 def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
-    """Print the table; 1 when a goal is missed."""
+    """Load a sidecar of each size and print the table. Return 1 if a limit is exceeded, else 0."""
     missed = 0
     columns = (
         "brokers x bundles",
@@ -216,14 +220,14 @@ def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
 
 
 def main() -> None:
-    """Measure, or be the sidecar that is measured."""
+    """Measure; with `--serve`, be the sidecar that is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", metavar="BROKERSxBUNDLES", help="be the sidecar")
     parser.add_argument("--size", metavar="BROKERSxBUNDLES", action="append", help="only this size")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each load")
     options = parser.parse_args()
     if options.serve:
-        # It is a separate process, so that its imports do not affect the clients.
+        # The sidecar is a separate process, so that its imports do not affect the clients.
         from evidence.load_sidecar import serve  # noqa: PLC0415
 
         serve(*map(int, options.serve.split("x")))

@@ -1,4 +1,4 @@
-"""The sidecar that `evidence.load` loads: as it is wired, over a cluster in memory, with a lease of eight seconds."""
+"""The sidecar under load in `evidence.load`: normal wiring, an in-memory cluster, and a lease of eight seconds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LargeCluster(FakeCluster):
         self.publish()
 
     def publish(self) -> None:
-        """Every broker writes a report."""
+        """Write a load report for every broker."""
         for name, load in self._owned.items():
             shares = {bundle: self.shares[bundle] for bundle in load}
             counts = np.ones((len(load), 3))
@@ -58,7 +58,7 @@ class LargeCluster(FakeCluster):
 
 
 class LoadedSidecar(FakeSidecar):
-    """Measures how its loop, its terms and its memory fare."""
+    """A sidecar that measures the pauses of its event loop, its losses of leadership, and its memory."""
 
     settings: ClassVar[Mapping[str, Any]] = {
         "api.port": 0,
@@ -69,7 +69,7 @@ class LoadedSidecar(FakeSidecar):
     silence, epochs = 0.0, frozenset[int]()
 
     async def tick(self) -> None:
-        """Measure the longest silence of the loop, until cancelled."""
+        """Measure the longest time in which the event loop ran no task, until cancelled."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -79,7 +79,7 @@ class LoadedSidecar(FakeSidecar):
                 self.epochs |= {self.leadership.epoch}
 
     def ready(self, urls: list[str]) -> None:
-        """Print the port, then the measured values for each line of standard input."""
+        """Print the port. Then print the measurements whenever a line arrives on standard input."""
         self.serving.ready(urls)
         _tell(port=urlsplit(urls[0]).port)
         threading.Thread(target=self._answer, daemon=True).start()
@@ -101,7 +101,7 @@ def _peak_mib() -> float:
 
 
 def serve(brokers: int, bundles: int) -> None:
-    """Run until SIGTERM."""
+    """Run the sidecar until SIGTERM."""
     sidecar = LoadedSidecar(LargeCluster(brokers, bundles), mode="recommend")
     configure_logging(sidecar.loaded.settings, "error")
     with asyncio.Runner() as runner:

@@ -1,8 +1,9 @@
-"""Change the code of decisions in small ways with mutmut, and count the changes that no test notices.
+"""Make small errors in the code that decides on moves, with mutmut, and count the errors that no test notices.
 
 `python -m evidence.mutation [--number 1] [--only guard] [--tree DIRECTORY] [--write]` tries change number 1 of each
-function. The tests that reach the function have to fail. `--tree` measures another checkout, such as an older commit,
-with the same rules; `--write` renews docs/reference/mutation.md. Strings are not changed: no test compares wording.
+function. A change is noticed if a test that calls the function fails. `--tree` measures another checkout, such as an
+older commit, with the same rules. `--write` writes docs/reference/mutation.md. Strings are not changed, because no test
+compares wording.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dev.wheels import program
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "mutation.md"
 AIM: Final = 0.85
-# The first pattern that matches a file below `bundlekeel` names its row.
+# Row of the table by pattern of files below `bundlekeel`. The first pattern that matches a file applies.
 GROUPS: Final = {
     "guard": "*/guard/*.py",
     "strategies": "*/strategies/*.py",
@@ -37,7 +38,7 @@ GROUPS: Final = {
     "auth": "*/api/auth.py",
     "shield": "*/api/shield.py",
 }
-# The tests of decisions, in the layouts before and after the packages were cut by feature; others are slower to run.
+# The tests of decisions, by their paths before and after packages were divided by feature. Other tests are too slow.
 TESTS: Final = tuple(
     f"tests/{name}"
     for name in (
@@ -86,7 +87,7 @@ def run(folder: Path, mutmut: Path, number: int) -> dict[str, str]:
 
 
 def group_of(name: str) -> str:
-    """Return the row of a change; "" for a name outside of all groups."""
+    """Return the group (a row of the table) of a change; "" if the name belongs to no group."""
     path = f"{name.partition('.x')[0].replace('.', '/')}.py"
     return next((group for group, pattern in GROUPS.items() if fnmatch(path, pattern)), "")
 

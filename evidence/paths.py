@@ -1,8 +1,9 @@
-"""Count the functions and files that five requests pass through, by tracing a test of each part of their way.
+"""Count the functions and files through which five paths of the product pass, by tracing tests.
 
-A part ends where the product calls a test double, such as the fake admin client, or at its deepest stack. The stack
-continues across asyncio tasks and worker threads. The functions of all parts are counted once. As a pytest
-plugin (`-p evidence.paths`) this module writes the stack of one part, of the working tree or of an older commit.
+A path consists of parts. One test is traced for each part. The part ends where the product calls a test double, such as
+the fake admin client, or else at its deepest call stack. A stack continues across asyncio tasks and worker threads. A
+function that occurs in several parts counts once. As a pytest plugin (`-p evidence.paths`) this module writes the
+stack of one part, of the working tree or of an older commit.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-# The test and the end of the part, as JSON, for the process that runs the test.
+# Environment variable with the test and the end of the part, as JSON, for the process that runs the test.
 _PART, _OUTPUT = "BUNDLEKEEL_PATH_END", "BUNDLEKEEL_PATH_OUTPUT"
-# Of each function, the calls whose depth is measured where no end is named.
+# Number of calls of each function whose depth is measured, if the part has no named end.
 _FIRST_CALLS: Final = 20
 _NO_CALLS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<module>")
 
@@ -96,7 +97,7 @@ def _trace(root: Path, part: Part) -> list[str]:
 
 
 class _Tracer:
-    """Keep the deepest stack of package frames that ends as asked."""
+    """Stores the deepest call stack of the package's functions that reaches the end of the part."""
 
     def __init__(self, end: str, through: str, root: str) -> None:
         self._end, self._through = end, through

@@ -1,7 +1,7 @@
-"""Runs the quota suite on real clusters and writes what it measured to docs/reference/quotas.md.
+"""Run the quota tests on real clusters and write their measurements to docs/reference/quotas.md.
 
-`python -m evidence.quota_figures`: all of it, some half an hour. `--rows FILE`: the page from rows measured before;
-`--scale FILE`: with the output of evidence.quota_scale instead of running it.
+`python -m evidence.quota_figures` measures everything in about half an hour. `--rows FILE` reads measurements of an
+earlier run instead. `--scale FILE` reads the output of an earlier run of evidence.quota_scale instead.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ The same tenant, limits in bytes. *Turns*: how often the rate of any one topic c
 
 
 def measured(extra: Sequence[str]) -> list[dict[str, Any]]:
-    """Run the suite; its rows."""
+    """Run the quota tests with the arguments `extra` and return their measurements, one row per situation."""
     with tempfile.TemporaryDirectory() as directory:
         rows = Path(directory) / "rows.jsonl"
         selection = ("-m", "", "-k", "not short")
@@ -76,18 +76,18 @@ def measured(extra: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file."""
+    """Return the measurements in a file, one row per situation."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def story_table(first: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each story and who kept the limit."""
+    """Return a Markdown table with one line per situation and rule. `first`: title of the first column."""
     cells = ([row.get(column, "") for column in ("story", "who", *columns)] for row in rows)
     return "\n".join(table(["story", first, *columns], cells)) + "\n"
 
 
 def page(rows: Sequence[Mapping[str, Any]], scale: str) -> str:
-    """Return the whole page."""
+    """Return the whole page. `scale`: the output of evidence.quota_scale."""
     changes = [row for row in rows if CHANGED[0] in row]
     rest = sorted((row for row in rows if CHANGED[0] not in row), key=lambda row: STORIES.index(row["story"]))
     text = HEAD + story_table("limit kept by", COLUMNS, rest)

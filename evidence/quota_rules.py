@@ -1,8 +1,9 @@
-"""Rules of quota simulations (`evidence/quota_scenarios.py`): our share engine with topic policies, PIP-82 as proposed,
-Pulsar 4.2's ResourceGroups with their defects, a fixed quota for each bundle, and no limit at all.
+"""Rules that limit the traffic of a quota group, for the simulations of `evidence/quota_scenarios.py`.
 
-All but ours give limits to brokers (or bundles), not to topics. Sources: the PIP-82 thread and its reply by Penghui Li;
-Pulsar `ResourceQuotaCalculatorImpl`, `ResourceGroup` (facts of our notes, section 8).
+The rules are: Bundlekeel's share engine with topic policies, PIP-82 as proposed, Pulsar 4.2's ResourceGroups with their
+defects, a fixed quota per bundle, and no limit. Only Bundlekeel limits topics; the others limit brokers or bundles.
+Sources: the mailing list thread on PIP-82 with the reply by Penghui Li, and Pulsar's classes
+`ResourceQuotaCalculatorImpl` and `ResourceGroup` (section 8 of our notes).
 
 `python -m evidence.quota_rules` prints the table of docs/concepts/quotas.md: each scenario under each rule.
 """
@@ -42,16 +43,17 @@ from evidence.quota_scenarios import (
 
 _GROUP = "group"
 EQUAL, PROPORTIONAL = "equal", "proportional"
-# Java's long: the quota is cut to a whole number, and is at least 1.
+# Pulsar's code rounds the quota down to an integer (a Java long) of at least 1.
 _LEAST: Final = 1.0
 
 
 def divide_rest(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
-    """Return local limits of PIP-82 without stealing: usage plus the quota's unused rest.
+    """Return the limit of each broker by PIP-82 without stealing: its usage plus a part of the unused quota.
 
-    `equal`: everybody may use the whole rest (the sum exceeds the quota for a moment: 10/50/30 of 100 become
-    20/60/40). `proportional`: a part in proportion to usage (11.11/55.56/33.33). Over the quota both cut in
-    proportion. Who reports 0 takes no part; with nobody left there is nothing to say.
+    `rest` = `equal`: each broker may use the whole unused quota, so the sum can exceed the quota for a moment (usages
+    of 10, 50 and 30 with a quota of 100 give limits of 20, 60 and 40). `proportional`: the unused quota is distributed
+    in proportion to usage (11.11, 55.56 and 33.33). If the usages exceed the quota, all limits are reduced in
+    proportion. Brokers that report 0 get no limit. Without any usage the result is empty.
     """
     active = {name: used for name, used in sorted(usage.items()) if used > 0}
     total = math.fsum(active.values())
@@ -62,8 +64,9 @@ def divide_rest(quota: float, usage: Mapping[str, float], rest: str = PROPORTION
 
 
 def steal(limits: Mapping[str, float], usage: Mapping[str, float]) -> dict[str, float]:
-    """Return the limits of PIP-82's stealing. The lowest user may go half-way to the most dominant one, the second
-    lowest half-way to the second most dominant, and so on (80/20: the second probes at 50). No limit falls.
+    """Return the limits after PIP-82's stealing. The broker with the lowest usage gets the mean of its usage and the
+    highest usage, the second lowest the mean with the second highest, and so on (80 and 20: the second gets 50). Other
+    limits do not change, and no limit falls.
     """
     order = sorted((used, name) for name, used in usage.items() if used > 0)
     limits_after = dict(limits)
@@ -73,7 +76,9 @@ def steal(limits: Mapping[str, float], usage: Mapping[str, float]) -> dict[str, 
 
 
 def pip82(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
-    """One step of PIP-82 as proposed: rest divided or excess cut, then stealing. Sums may exceed the quota."""
+    """Return the limits after one step of PIP-82 as proposed: `divide_rest`, then `steal`. The sum can exceed the
+    quota.
+    """
     return steal(divide_rest(quota, usage, rest), usage)
 
 
@@ -81,8 +86,9 @@ def native(quota: float, usage: Mapping[str, float], broker: str) -> float:
     """Return the publish limit that Pulsar 4.2's ResourceGroup gives one broker, from the usages it received and its
     own.
 
-    Purely proportional, cut to a whole number, at least 1: a broker that has just received a bundle has no usage yet
-    and gets 1 message and 1 byte a second. Usages of dead brokers stay in `usage` until a broker restarts.
+    The limit is proportional to usage, rounded down to an integer, and at least 1. So a broker that has just received a
+    bundle has no usage yet and gets 1 message and 1 byte per second. `usage` contains dead brokers until this broker
+    restarts.
     """
     if quota < 0:
         return -1.0
@@ -94,8 +100,8 @@ def native(quota: float, usage: Mapping[str, float], broker: str) -> float:
 
 
 def per_bundle(quota: float, bundles: int) -> float:
-    """Return the limit of each bundle if the quota is divided by bundles: no exchange, and idle bundles waste their
-    part. Raises ValueError without bundles.
+    """Return the limit of each bundle if all bundles get an equal part of the quota, which idle bundles do not use.
+    Raises ValueError if `bundles` is below 1.
     """
     if bundles < 1:
         raise ValueError("a namespace has at least one bundle")
@@ -103,7 +109,9 @@ def per_bundle(quota: float, bundles: int) -> float:
 
 
 class Fair:
-    """Ours: the leader measures topics at each broker and shares out, topic policies enforce it."""
+    """Bundlekeel's rule: the leader measures each topic and distributes the limit; topic policies enforce the
+    result.
+    """
 
     def __init__(self, tuning: ShareTuning | None = None) -> None:
         self.tuning = tuning or ShareTuning()
@@ -111,11 +119,13 @@ class Fair:
         self.memory = ShareMemory()
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Limit each partition to its part of its topic's share. New topics are not limited yet."""
+        """Return the traffic of each partition: at most an equal part of its topic's share. New topics have no limit
+        yet.
+        """
         return np.array([min(part.demand, self._rate(scene, part.topic)) for part in parts])
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Measure, share out."""
+        """Measure the traffic of each topic and compute new shares."""
         lines = self._lines(scene, parts, passed)
         now = Lines.of({str(broker): lines.get(broker, {}) for broker in scene.alive})
         limits = np.full((1, len(KINDS)), np.inf)
@@ -123,7 +133,7 @@ class Fair:
         claims = claims_of(now, [_GROUP])
         shares, self.memory = share_out(limits, [_GROUP], claims, self.memory, self.tuning)
         column = shares.share[:, PUBLISH_MESSAGES].tolist()
-        # A policy stays in force while its topic is away.
+        # Topics without a broker keep their earlier policy.
         self.shares |= {key[1]: share for key, share in zip(shares.keys, column, strict=True)}
 
     def _rate(self, scene: Scene, topic: int) -> float:
@@ -155,35 +165,35 @@ def _rates(rate: float) -> Rates:
 
 
 class _Limited:
-    """Limits of brokers: all topics behind a limiter are cut in proportion."""
+    """Base of the rules with one limit per broker or bundle, which reduces all its topics in proportion."""
 
     def __init__(self) -> None:
         self.limits: dict[int, float] = {}
 
     def place(self, scene: Scene, part: Part) -> int:
-        """Return the limiter of a part."""
+        """Return the number of the broker or bundle that limits a partition."""
         return part.broker
 
     def limit(self, scene: Scene, place: int) -> float:
-        """Return the rate that a limiter lets pass."""
+        """Return the limit of the broker or bundle `place`; the whole quota if it has no limit yet."""
         return self.limits.get(place, scene.limit)
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Return the traffic of each part under the limits."""
+        """Return the traffic of each partition under the limits."""
         demand = _by(parts, [part.demand for part in parts], lambda part: self.place(scene, part))
         cut = {place: min(1.0, self.limit(scene, place) / want) if want > 0 else 1.0 for place, want in demand.items()}
         return np.array([part.demand * cut.get(self.place(scene, part), 0.0) for part in parts])
 
 
 class Proposed(_Limited):
-    """PIP-82 as proposed. A broker without reports starts as the lowest user: half-way to the most dominant."""
+    """PIP-82 as proposed. A broker without usage starts with half of the highest usage."""
 
     def __init__(self, rest: str = PROPORTIONAL) -> None:
         super().__init__()
         self.rest = rest
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Usage by broker, then every broker's own limit."""
+        """Measure the usage of each broker, and compute its limit."""
         used = _by(parts, passed.tolist(), lambda part: part.broker)
         usage = {str(broker): used.get(broker, 0.0) for broker in scene.alive}
         limits = pip82(scene.limit, usage, self.rest)
@@ -204,11 +214,13 @@ class Native(_Limited):
         self.silent: dict[int, int] = {}
 
     def limit(self, scene: Scene, place: int) -> float:
-        """The quota last computed there."""
+        """Return the limit that this broker computed last."""
         return super().limit(scene, place) if self.enforced else math.inf
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Reports of the living, then every broker's quota out of all it ever heard."""
+        """Let live brokers report usage. Then compute each broker's limit from all reports, also those of dead
+        brokers.
+        """
         used = _by(parts, passed.tolist(), lambda part: part.broker)
         for broker in scene.alive:
             now, last = used.get(broker, 0.0), self.usage.get(str(broker), 0.0)
@@ -221,14 +233,14 @@ class Native(_Limited):
 
 
 class Bundled(_Limited):
-    """The reply in the thread: the quota divided by the number of bundles, no exchange."""
+    """The proposal of the reply in the thread: each bundle gets an equal, fixed part of the quota."""
 
     def __init__(self, bundles: int) -> None:
         super().__init__()
         self.bundles = bundles
 
     def place(self, scene: Scene, part: Part) -> int:
-        """The bundle of a part, by the hash of its name, wherever it is owned."""
+        """Return the bundle of a partition, by the hash of its name."""
         name = scene.names[part.topic]
         name = f"{name}-partition-{part.index}" if scene.partitions[part.topic] > 1 else name
         return zlib.crc32(name.encode()) * self.bundles >> 32
@@ -237,22 +249,22 @@ class Bundled(_Limited):
         return per_bundle(scene.limit, self.bundles)
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Nothing to learn."""
+        """Do nothing: the limits are fixed."""
 
 
 class Unlimited:
-    """No limits at all."""
+    """The rule without any limit."""
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Everything."""
+        """Return the whole demand of each partition."""
         return np.array([part.demand for part in parts])
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Nothing to learn."""
+        """Do nothing: there are no limits."""
 
 
 def _by(parts: Sequence[Part], rates: Sequence[float], key: Callable[[Part], int]) -> Mapping[int, float]:
-    """Rates summed by a key, of parts that have a broker."""
+    """Return the sum of the rates by `key`. Partitions without a broker are left out."""
     groups: dict[int, list[float]] = defaultdict(list)
     for part, rate in zip(parts, rates, strict=True):
         if part.broker >= 0:
@@ -284,7 +296,9 @@ def compared() -> dict[str, Scenario]:
 
 
 def _cell(scenario: Scenario, rule: Rule, since: int | None = None) -> str:
-    """Total and least at the end; with `since` also the cycles from there on until it is good."""
+    """Return a cell of the table: total traffic, and the worst topic's part of its fair share, at the end of the
+    scenario. `since`: also the number of cycles from this one until the traffic is good (see `Outcome.good`).
+    """
     outcome = play(scenario, rule)
     cell = f"{outcome.accuracy()[-1]:.2f} / {outcome.of_fair()[-1].min():.2f}"
     return cell if since is None else f"{cell} / {outcome.cycles_to_settle(since)}"

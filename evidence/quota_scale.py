@@ -1,7 +1,8 @@
-"""The quota engine at the size of the PIP-82 thread: 100 brokers, 100,000 namespaces, each at five brokers.
+"""Measure the quota engine with 100 brokers and 100,000 namespaces, each with traffic at five brokers.
 
-Prints CPU time and memory of each cycle, and the thread's own estimates of the brokers' messages. `python -m
-evidence.quota_scale`; `--brokers`, `--namespaces` and `--cycles` make it smaller.
+This is the size that the mailing list thread on PIP-82 discusses. `python -m evidence.quota_scale` prints CPU time and
+memory of each cycle, and the thread's estimates of the messages that brokers would exchange. `--brokers`,
+`--namespaces` and `--cycles` make the measurement smaller.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dev.markdown import table
 SPREAD = 5  # brokers of a namespace, as in the thread
 OFFERED = 4.0
 CHURN = 0.002  # topics with a partition that moves in a cycle
-# The thread's own estimate: 16 bytes for messages and bytes of one direction, names of 80 and 40 bytes.
+# Estimate of the thread: 16 bytes for the messages and bytes of one direction, and names of 80 and 40 bytes.
 THREAD_SECONDS = 60.0
 USAGE_BYTES = 32
 KEY_BYTES = 80
@@ -33,7 +34,7 @@ PARTICIPANT_BYTES = 40
 
 @dataclass(slots=True)
 class World:
-    """Namespaces with one topic of `SPREAD` partitions each; `owner`: the broker of each partition."""
+    """Namespaces, each with one topic of `SPREAD` partitions. `owner`: the broker of each partition."""
 
     brokers: tuple[str, ...]
     topics: tuple[str, ...]
@@ -44,7 +45,7 @@ class World:
 
     @staticmethod
     def of(brokers: int, namespaces: int, tenants: int, seed: int = 7) -> World:
-        """Demands are lognormal."""
+        """Return a world with lognormal demands and random owners."""
         random = np.random.default_rng(seed)
         return World(
             brokers=tuple(f"broker-{row:03}.example.com:8080" for row in range(brokers)),
@@ -55,8 +56,8 @@ class World:
         )
 
     def step(self, passing: Floats) -> list[TopicRates]:
-        """Return the brokers' reports: demands go up and down by 5 %, some partitions move. `passing`: of each
-        partition.
+        """Advance by one cycle: demands vary by up to 5 %, and some partitions move. Return the rates that brokers
+        report. `passing`: the limit of each partition.
         """
         moved = np.flatnonzero(self.random.random(len(self.topics)) < CHURN)
         self.owner[moved, 0] = self.random.integers(0, len(self.brokers), len(moved))
@@ -74,7 +75,8 @@ class World:
 
 
 def membership(world: World, tenants: int) -> Membership:
-    """A group for each tenant (for each namespace where there are as many), offered four times its limit."""
+    """Return one quota group per tenant, with a limit of a quarter of its demand. With as many tenants as namespaces,
+    each namespace has its own group."""
     row = np.arange(len(world.topics)) % tenants
     limit = np.bincount(row, world.demand, minlength=tenants) / OFFERED
     groups = tuple(
@@ -86,7 +88,7 @@ def membership(world: World, tenants: int) -> Membership:
 
 
 class Leader:
-    """The leader's work in a cycle; `seconds`: of CPU, by step."""
+    """The work of the leader in a quota cycle. `seconds`: CPU seconds of the last cycle, by step."""
 
     def __init__(self, members: Membership) -> None:
         self.members = members
@@ -97,7 +99,7 @@ class Leader:
         self.seconds: dict[str, float] = {}
 
     def cycle(self, reports: Sequence[TopicRates]) -> Floats:
-        """Run one cycle. Return the limit of each partition of each key for the next one."""
+        """Run one cycle with the brokers' reports. Return the limit of each partition for the next cycle, by topic."""
         self.seconds = {}
         mark = time.process_time()
         table = self.catalogue.table(reports, self.members)
@@ -120,7 +122,7 @@ class Leader:
 
 
 def run(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[Mapping[str, float]]:
-    """One row of figures for each cycle."""
+    """Run `cycles` cycles. Return one row of measurements per cycle."""
     world = World.of(brokers, namespaces, tenants)
     members = membership(world, tenants)
     before = _resident()
@@ -150,7 +152,7 @@ def _resident() -> float:
 
 
 def estimates(brokers: int, namespaces: int) -> tuple[float, float]:
-    """Return the thread's own estimates: bytes that all brokers publish in a period, and bytes that all of them
+    """Return two estimates of the thread, in bytes per reporting period: what all brokers publish, and what all brokers
     receive.
     """
     each = namespaces * SPREAD // brokers
@@ -159,14 +161,14 @@ def estimates(brokers: int, namespaces: int) -> tuple[float, float]:
 
 
 def cycle_table(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return one line for each cycle."""
+    """Return a Markdown table with one line per cycle."""
     form = {"cycle": ".2f", "usage": ".2f", "claims": ".2f", "shares": ".2f", "accuracy": ".0%", "megabytes": ",.0f"}
     head = ["cycle", "CPU s", "usage", "claims", "shares", "passed of limit", "MB more"]
     return table(head, ([number, *(f"{row[key]:{form[key]}}" for key in form)] for number, row in enumerate(rows, 1)))
 
 
 def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[str]:
-    """Return the table of one size, and the thread's own estimates for it."""
+    """Return the table for one size of cluster, and the thread's estimates for it, as lines of text."""
     published, received = estimates(brokers, namespaces)
     return [
         *cycle_table(run(brokers, namespaces, tenants, cycles)),
@@ -178,7 +180,7 @@ def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> li
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--namespaces", type=int, default=100_000)

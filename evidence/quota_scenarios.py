@@ -1,9 +1,9 @@
-"""Quotas in simulation: topics with demand curves on brokers, a rule that limits them, and the resulting traffic.
+"""Simulate a quota group: topics on brokers have demands, a rule limits them, and the result is their traffic.
 
-One kind of rate (messages or bytes). Time runs in report cycles: in each, traffic passes under the limits that the
-rule made of the cycle before; then participants measure, report, and the rule makes new limits. What passes follows
-from the limits alone (no queues): a topic policy cuts each partition, a broker's or bundle's limiter cuts all topics
-behind it in proportion. Rules: `evidence/quota_rules.py`.
+There is one kind of rate (messages or bytes). Time advances in report cycles. In each cycle, traffic passes under the
+current limits. Then brokers measure and report it, and the rule sets the limits of the next cycle. There are no queues,
+so traffic follows from demand and limits alone: a topic policy limits each partition, and the limit of a broker or
+bundle reduces all its topics in proportion. The rules are in `evidence/quota_rules.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ _HELD = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """`demand`: rate that its clients want, by cycle. `owners`: the broker of each partition (one: not partitioned).
-    `weights`: how the demand is divided over the partitions; evenly if empty. `since`: the first cycle it exists."""
+    """A topic of a scenario.
+
+    `demand`: function from the cycle to the rate that clients would use without a limit. `owners`: the broker of each
+    partition (only one: the topic is not partitioned). `weights`: part of the demand of each partition; empty: all
+    parts are equal. `since`: first cycle in which the topic exists.
+    """
 
     name: str
     demand: Curve
@@ -47,7 +51,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """At the start of `cycle` all partitions of a topic go to a broker; `gap`: cycles without service."""
+    """All partitions of a topic move to broker `target` at the start of `cycle`. `gap`: cycles without any traffic."""
 
     cycle: int
     topic: str
@@ -57,7 +61,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """At the start of `cycle` a broker dies; its partitions come up round robin on the others after `gap` cycles."""
+    """A broker dies at the start of `cycle`. The other brokers get its partitions in turn after `gap` cycles."""
 
     cycle: int
     broker: int
@@ -66,7 +70,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewLimit:
-    """A new limit from the start of `cycle`."""
+    """The quota group has a new limit from the start of `cycle`."""
 
     cycle: int
     limit: float
@@ -77,7 +81,9 @@ Event = Move | Death | NewLimit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One partition in one cycle: where it is (-1: nowhere), what its clients want."""
+    """One partition in one cycle. `broker`: its owner (-1: none). `demand`: rate that clients would use without a
+    limit.
+    """
 
     topic: int
     index: int
@@ -87,7 +93,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The input of a rule: names, numbers of partitions, living brokers, and the limit."""
+    """The state that a rule reads: names of topics and their numbers of partitions, live brokers, and the limit."""
 
     names: tuple[str, ...]
     partitions: tuple[int, ...]
@@ -96,18 +102,18 @@ class Scene:
 
 
 class Rule(Protocol):
-    """Limits, in whatever form, and how they are made."""
+    """A way to limit the traffic of a quota group."""
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Return the traffic of each part under the current limits."""
+        """Return the traffic of each partition under the current limits."""
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """End a cycle: measure, report, make new limits."""
+        """Set new limits at the end of a cycle. `passed`: traffic of each partition in this cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One run: topics, brokers, limit, what happens when."""
+    """The input of one simulation: topics, brokers, the limit, and the events in their cycles."""
 
     topics: tuple[Topic, ...]
     brokers: int
@@ -119,9 +125,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of a simulation. Matrices have one row for each cycle; `passed`, `demand` and `fair` one column for each
-    topic. `fair`: the max-min share of the true demand of topics with a broker. `limit`: at each cycle. `reachable`:
-    the part of the fair shares that can pass with one rate for all partitions of a topic.
+    """Result of a simulation. Arrays have one row per cycle; `passed`, `demand` and `fair` have one column per topic.
+
+    `fair`: max-min fair share of the limit by the real demands, for topics with a broker. `limit`: limit in each cycle.
+    `reachable`: traffic of the fair shares that can pass if all partitions of a topic have the same rate.
     """
 
     scenario: Scenario
@@ -132,19 +139,19 @@ class Outcome:
     limit: Floats
 
     def accuracy(self) -> Floats:
-        """Return the traffic relative to the possible: the limit, or all demand if that is less."""
+        """Return the total traffic of each cycle, relative to the limit, or to the demand if that is lower."""
         possible = self.fair.sum(axis=1)
         shares: Floats = np.divide(self.passed.sum(axis=1), possible, out=np.ones_like(possible), where=possible > 0)
         return shares
 
     def of_fair(self) -> Floats:
-        """Return each topic's traffic over its fair share; 1 if it has none."""
+        """Return each topic's traffic divided by its fair share, per cycle; 1 if its fair share is 0."""
         shares: Floats = np.divide(self.passed, self.fair, out=np.ones_like(self.fair), where=self.fair > 0)
         return shares
 
     def good(self) -> list[bool]:
-        """Return for each cycle whether the total is within 10 % of the possible, and every topic has at least 80 % of
-        its fair share.
+        """Return for each cycle whether it is good: total traffic within 10 % of the limit (or of the demand if that is
+        lower), and every topic has at least 80 % of its fair share.
         """
         close = np.abs(self.accuracy() - 1) <= CLOSE
         enough = (self.of_fair() >= ENOUGH).all(axis=1)
@@ -152,7 +159,9 @@ class Outcome:
         return good
 
     def cycles_to_settle(self, start: int, end: int | None = None) -> int | None:
-        """Cycles from `start` on until it is good and stays so up to `end`; None if it does not."""
+        """Return the number of cycles from `start` until all cycles up to `end` are good; None if the last one is
+        not.
+        """
         good = self.good()[start:end]
         bad = [row for row, item in enumerate(good) if not item]
         if not bad:
@@ -160,15 +169,16 @@ class Outcome:
         return None if bad[-1] == len(good) - 1 else bad[-1] + 1
 
     def throttled_seconds(self) -> float:
-        """Topics times seconds in which clients wanted more than passed."""
+        """Return the seconds in which a topic had less traffic than demand, summed over topics."""
         return float((self.passed < _HELD * self.demand).sum()) * self.scenario.cycle_seconds
 
     def starved_seconds(self) -> float:
-        """Topics times seconds with less than half the fair share."""
+        """Return the seconds in which a topic had less than half of its fair share, summed over topics."""
         return float((self.of_fair() < STARVED).sum()) * self.scenario.cycle_seconds
 
     def partition_loss(self) -> Floats:
-        """Return for each cycle the part of the fair shares that no uniform rate for partitions lets pass."""
+        """Return for each cycle the part of the fair shares that cannot pass because all partitions of a topic have the
+        same rate."""
         whole = self.fair.sum(axis=1)
         lost = np.maximum(whole - self.reachable.sum(axis=1), 0.0)
         shares: Floats = np.divide(lost, whole, out=np.zeros_like(whole), where=whole > 0)
@@ -177,7 +187,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _World:
-    """Ownership while a scenario runs. `away`: the cycle until which a topic's partition has no broker."""
+    """The owners of partitions during a simulation. `away`: cycle until which a partition has no broker."""
 
     scenario: Scenario
     owners: list[list[int]]
@@ -220,7 +230,7 @@ class _World:
 
 
 def play(scenario: Scenario, rule: Rule) -> Outcome:
-    """Run a scenario under a rule. Deterministic."""
+    """Simulate a scenario under a rule. The result is the same each time."""
     world = _World(
         scenario=scenario,
         owners=[list(topic.owners) for topic in scenario.topics],
@@ -252,7 +262,7 @@ def play(scenario: Scenario, rule: Rule) -> Outcome:
 
 
 def _served(parts: Sequence[Part], topics: int) -> Floats:
-    """Demand by topic and partition, of partitions that have a broker; NaN-free, zero where there is none."""
+    """Return the demand by topic (row) and partition (column); 0 for partitions that do not exist or have no broker."""
     width = max(part.index for part in parts) + 1
     rates = np.full((topics, width), 0.0)
     for part in parts:
@@ -273,7 +283,7 @@ def _uniform(partitions: Floats, share: float) -> float:
 
 
 def figures(outcome: Outcome, start: int) -> Mapping[str, float]:
-    """A run in figures from cycle `start` on, for tables."""
+    """Return the measurements of a simulation from cycle `start` on, for tables."""
     accuracy, least = outcome.accuracy()[start:], outcome.of_fair()[start:].min(axis=1)
     return {
         "accuracy_least": float(accuracy.min()),
@@ -310,7 +320,7 @@ def constant(rate: float) -> Curve:
 
 
 def step(before: float, after: float, at: int) -> Curve:
-    """A demand that jumps at a cycle."""
+    """Return a curve that changes from `before` to `after` in cycle `at`."""
     return lambda cycle: after if cycle >= at else before
 
 

@@ -1,9 +1,9 @@
-"""Send the largest allowed response of each route to each process that requests it: memory, and silence of its loop.
+"""Check that Bundlekeel can read the largest responses that it accepts from brokers and Prometheus.
 
-`python -m evidence.responses` starts one process per route and shape, which requests the route once with the real
-client from a server on loopback. It fails when the process and its children need more memory than the chart allows, or
-when the loop was silent for longer than `MOST_SILENCE`. Bodies hold as many small values as
-possible, or as are accepted.
+`python -m evidence.responses` starts one process per route and form of response. The process requests the route once
+from a server on loopback, with the sidecar's client. The check fails if the process and its children need more memory
+than the Helm chart allows, or if its event loop runs no task for longer than `MOST_SILENCE`. Responses contain as many
+small values as fit into the accepted length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bundlekeel.wiring.clock import SystemClock
 from tests.support.http_server import serving
 
 MOST_SILENCE: Final = 0.5
-# Limits of the chart, MiB.
+# Memory limits in the Helm chart, MiB.
 MOST_MIB: Final = {"sidecar": 512, "failsafe": 256}
 BROKER: Final = "b:1"
 _RANGE: Final = "0x00000000_0xffffffff"
@@ -69,7 +69,8 @@ _SCRAPED: Final = (
     '{"metric":{"__name__":"pulsar_in_messages_total","topic":"persistent://t/n/{0}"},"values":[[1,"3"]]}',
     "]}}",
 )
-# Name: body, request, and the processes that make it. The failsafe reads settings, dynamic settings and owners only.
+# By name: the body, the request, and the processes that send this request. The failsafe job reads only settings,
+# dynamic settings and owners.
 CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
     "runtime settings": (
         lambda: json.dumps({f"{n:07d}": "0" * 500 for n in range(2000)}).encode(),
@@ -181,15 +182,17 @@ CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
 
 
 def measure(case: str) -> dict[str, float | str]:
-    """Request it in a process of its own: peak MiB with children, longest silence and duration in s, and the result."""
+    """Request a case in a new process. Return its peak MiB with children, the longest time in which its loop ran no
+    task and the duration (both in s), and the result.
+    """
     build, _, _ = CASES[case]
     body = build()
 
     class Handler(BaseHTTPRequestHandler):
-        """Responds with the body; asked for labels, with the one instance."""
+        """Responds with the body of the case, or to a request for labels with one instance."""
 
         def do_GET(self) -> None:
-            """Respond."""
+            """Respond to a GET."""
             data = b'{"data":["127.0.0.1:1"]}' if "/label/" in self.path else body
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
@@ -200,7 +203,7 @@ def measure(case: str) -> dict[str, float | str]:
                 self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Do not log."""
 
     with serving(Handler) as port:
         command = [sys.executable, "-m", "evidence.responses", "--ask", case, "--port", str(port)]
@@ -214,7 +217,7 @@ def measure(case: str) -> dict[str, float | str]:
 
 
 def _mib(pid: int) -> float:
-    """Return the resident memory of a process and its children, MiB; 0 when it has ended."""
+    """Return the resident memory of a process and its children in MiB; 0 if the process has ended."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -227,10 +230,10 @@ def _mib(pid: int) -> float:
 
 
 async def ask(case: str, port: int) -> dict[str, float | str]:
-    """Request it once, while a task of the same loop measures its silence every few ms.
+    """Request a case once. A task of the same event loop measures the longest time in which the loop ran no task.
 
-    Silence is CPU time of this process, threads included, because they hold the interpreter: a busy machine adds none.
-    The process that decodes has its part of the container's memory, as it has in a container.
+    This time is CPU time of the process with its threads, because threads block the interpreter and a busy machine must
+    not count. The decoding process gets the same share of memory as in a container.
     """
     vars(decoding).update(memory_share=lambda parts: min(MOST_MIB[name] for name in CASES[case][2]) * _MIB // parts)
     admin = HttpBrokerAdmin(telemetry=PrometheusTelemetry(), clock=SystemClock())
@@ -257,7 +260,7 @@ async def ask(case: str, port: int) -> dict[str, float | str]:
 
 
 def main() -> int:
-    """Print the table; 1 when a bound is exceeded. Or request one route."""
+    """Print the table; return 1 if a limit is exceeded. With `--ask`, request one case instead."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ask", choices=CASES, help="request it from --port")
     parser.add_argument("--port", type=int)

@@ -24,7 +24,7 @@ from dev.markdown import table
 from evidence import paths
 
 _SERVICE: Final = "service/bundlekeel"
-# Below the service: the packages of the features, and the files that belonged to them while packages were layers.
+# Paths below the service that belong to a feature: its package, and its files when packages were still layers.
 _FEATURES: Final = re.compile(
     r"(?:quotas|recalibration|simulator|compat|sim|jobs|(?:core|daemon)/(?:quotas|calibration)|core/(?:compat|history)"
     r"|adapters/(?:history|calibration)|cli/offline)/"
@@ -33,7 +33,7 @@ _FEATURES: Final = re.compile(
     r"|daemon/records/(?:recorder|history_\w+)\.py$|daemon/state/owned_limits\.py$"
 )
 _SIDECAR_COMMANDS: Final = re.compile(r"cli/offline/(?:__init__|config)\.py$")
-# Names that say how a value came about and not what it is.
+# Participles that name how a value came about and not what the value is.
 _PARTICIPLES: Final = re.compile(
     "_*(found|given|made|told|said|kept|seen|held|known|wanted|asked|heard|shown|taken|chosen|begun|gone)_*"
 )
@@ -52,7 +52,7 @@ def compare(root: Path, commit: str) -> str:
 
 
 def structure(root: Path) -> dict[str, str]:
-    """Return the figures of one checkout."""
+    """Return the measurements of one checkout, by the name of their row."""
     service = root / _SERVICE
     sources = {path: path.read_text(encoding="utf-8") for path in sorted(service.rglob("*.py"))}
     trees = {path: ast.parse(text) for path, text in sources.items()}
@@ -98,7 +98,7 @@ def words_of_docs(folder: Path) -> tuple[int, int]:
 
 
 def second_headers(source: str) -> int:
-    """Count the comment blocks that begin a second module: between definitions, with a blank line below."""
+    """Count the comments that introduce a second module in a file: between two definitions, with a blank line below."""
     definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     ends = [node.end_lineno or 0 for node in ast.parse(source).body if isinstance(node, definitions)]
     if not ends:

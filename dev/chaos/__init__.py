@@ -1,4 +1,4 @@
-"""Faults on purpose, what happened meanwhile as independent witnesses saw it, and the judgement of that history."""
+"""Fault tests: inject faults into a cluster with sidecars, record what independent observers see, and check it."""
 
 from dev.chaos.history import Attempt, Disturbance, History, Intent, OperatorRequest, Record, Stop, Term, Violation
 from dev.chaos.judging import judge

@@ -37,8 +37,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One request that may change a broker, as a witness saw it. `failed`: it certainly had no effect (a redirect, a
-    refusal); `unknown`: no answer, or one that does not tell."""
+    """One request that can change a broker, as a witness recorded it. The verdict `failed` means that it certainly had
+    no effect (a redirect, a refusal). `unknown` means that there was no response, or that its effect is not clear.
+    """
 
     verb: Verb
     bundle: str
@@ -52,14 +53,14 @@ class Attempt:
 
     @property
     def may_count(self) -> bool:
-        """Whether it had, or may have had, an effect."""
+        """Whether the request had an effect or can have had one."""
         return self.verdict != "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """The time in which the store contained an intent; `ended` None: it still does. `id` is empty if the witness does
-    not have it.
+    """The time in which the metadata store contained an intent, the announcement of a move before its call. `ended` is
+    None if the store still contains the intent. `id` is empty if the witness does not record it.
     """
 
     bundle: str
@@ -74,7 +75,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One epoch: who won it, and when the store no longer knew it as the leader (None: it still does)."""
+    """One term of a leader: its epoch, its sidecar, and when its leader node was deleted (None: it still exists)."""
 
     epoch: int
     member: str
@@ -84,7 +85,9 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A sidecar that received nothing: stopped until `until`, or without its session (`until` = `at`)."""
+    """A time in which a sidecar received nothing: stopped from `at` until `until`, or its session lost (`until` =
+    `at`).
+    """
 
     member: str
     at: float
@@ -95,8 +98,8 @@ class Stop:
 class OperatorRequest:
     """A request of an operator.
 
-    `bundle`: the bundle, or the beginning of its name (namespace, tenant), "" for all. `broker`: only moves to that
-    broker; for a pause or an exclusion, moves from it.
+    `bundle`: the request concerns bundles whose name starts with this text (a bundle, namespace or tenant); "": all.
+    `broker`: the request concerns only moves to this broker; a pause or an exclusion concerns moves from it.
     """
 
     kind: Literal["pause", "pin", "cordon", "drain", "exclusion"]
@@ -106,7 +109,9 @@ class OperatorRequest:
     broker: str = ""
 
     def in_force(self, at: float, heeded: float = 0.0) -> bool:
-        """Return whether the request was active at time `at`. It must be effective `heeded` seconds after its start."""
+        """Return whether the request had to be obeyed at time `at`. `heeded`: seconds that sidecars have to
+        notice it.
+        """
         return self.since + heeded < at < (inf if self.until is None else self.until)
 
     def concerns(self, bundle: str, source: str, destination: str) -> bool:
@@ -118,7 +123,7 @@ class OperatorRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A move as the sidecars recorded it; `at`: when it was over."""
+    """A move as the sidecars recorded it. `at`: its end."""
 
     bundle: str
     source: str
@@ -139,11 +144,11 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Time limits of the judgement.
+    """Time limits of the judgement, in seconds.
 
-    `grace_seconds`: how long after it continued a sidecar may still send calls that it had prepared. `heeded_seconds`:
-    after this time a request is effective everywhere. `slack_seconds`: largest difference of the witnesses' times.
-    `open_seconds`: maximum age of an intent within one term.
+    `grace_seconds`: a stopped sidecar is allowed to send prepared calls for this long after it continues.
+    `heeded_seconds`: all sidecars must obey a request after this time. `slack_seconds`: largest difference between the
+    times of two witnesses for one event. `open_seconds`: maximum age of an intent within one term.
     """
 
     grace_seconds: float = 1.0
@@ -156,7 +161,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Everything known about a run until `end`. `first` and `final`: bundle -> broker at its beginning and its end."""
+    """All records of a run until `end`. `first` and `final`: owner of each bundle at the beginning and at the end."""
 
     attempts: Sequence[Attempt] = ()
     intents: Sequence[Intent] = ()
@@ -173,7 +178,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """Something that must not happen, and what shows it."""
+    """A violation of a rule, with the recorded facts that show it."""
 
     kind: Kind
     bundle: str
@@ -182,5 +187,5 @@ class Violation:
     evidence: tuple[object, ...] = ()
 
     def __str__(self) -> str:
-        """The sentence with its evidence, a line each."""
+        """Return the sentence and its evidence, one line each."""
         return "\n    ".join([f"{self.at:.3f} {self.kind} {self.bundle}: {self.sentence}", *map(str, self.evidence)])

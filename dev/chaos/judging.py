@@ -1,4 +1,4 @@
-"""Whether what happened was allowed: a history (`dev.chaos.history`) judged in the manner of Jepsen."""
+"""Find the violations in the history of a run (`dev.chaos.history`), as Jepsen does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dev.chaos.history import Attempt, History, Intent, Kind, Record, Term, Viol
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The attempts made for one intent, oldest first; without an intent each stands for itself."""
+    """All requests that were sent for one intent, oldest first. A request without an intent is a call of its own."""
 
     intent: Intent | None
     attempts: tuple[Attempt, ...]
@@ -24,7 +24,7 @@ class _Call:
 
     @property
     def effective(self) -> Attempt | None:
-        """The first attempt that had or may have had an effect."""
+        """Return the first request that had an effect or can have had one."""
         return next((item for item in self.attempts if item.may_count), None)
 
     @property
@@ -34,7 +34,7 @@ class _Call:
 
 
 def judge(history: History) -> list[Violation]:
-    """Return every violation in a history, by time; empty if all was allowed."""
+    """Return every violation in a history, in the order of time."""
     calls = _calls(history)
     faults = [
         *_one_call_per_intent(calls),
@@ -59,7 +59,7 @@ def _calls(history: History) -> list[_Call]:
     for attempt in sorted(history.attempts, key=lambda item: item.sent):
         if attempt.verb == "claim":
             continue
-        # The witnesses' times may differ a little: the newest intent that fits exactly, else one that nearly does.
+        # Clocks of witnesses differ a little: use the newest intent that fits exactly, else one that nearly fits.
         exact = [item for item in of_bundle[attempt.bundle] if item.covers(attempt.sent, 0.0)]
         near = exact or [item for item in of_bundle[attempt.bundle] if item.covers(attempt.sent, slack)]
         if near:
@@ -112,7 +112,9 @@ def _within_leadership(history: History) -> Iterator[Violation]:
 
 
 def _may_send_until(term: Term, history: History) -> float:
-    """The end of a term as its leader can know it: it receives nothing while it is stopped."""
+    """Return until when the leader of a term is allowed to send calls. A stopped leader cannot notice the term's
+    end.
+    """
     if term.ended is None:
         return inf
     rules, learned, late = history.rules, term.ended, False
@@ -169,14 +171,14 @@ def _source(call: _Call, history: History) -> str:
 
 
 def _drained(call: _Call, history: History) -> bool:
-    """Whether it left a broker that people wanted empty: that is no reason to wait."""
+    """Return whether the call moved a bundle from a broker that operators drained. Then no cool-down applies."""
     source, heeded = _source(call, history), history.rules.heeded_seconds
     drains = [request for request in history.requests if request.kind == "drain" and request.broker == source]
     return any(request.in_force(call.begun) or request.in_force(call.begun - heeded) for request in drains)
 
 
 def _rested(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
-    """No bundle is moved again within its cool-down; one that stayed where it was rests for a shorter time."""
+    """Check that no bundle is moved again within its cool-down, which is shorter if the last move had no effect."""
     rules = history.rules
     last: dict[str, _Call] = {}
     for call in calls:
@@ -202,7 +204,7 @@ def _rested(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
 
 
 def _recorded(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
-    """Nothing that was done is missing in the records, once its intent is gone."""
+    """Check that each call with an effect has a record once its intent was deleted."""
     for call in calls:
         effective = call.effective
         if effective is None or effective.verb != "unload" or call.intent is None or call.intent.ended is None:
@@ -235,7 +237,7 @@ def _once(history: History) -> Iterator[Violation]:
 
 
 def _owners(history: History) -> Iterator[Violation]:
-    """At the end each bundle is where the last record of it says; without a record, where it was at the beginning."""
+    """Check that each bundle ends at the broker of its last record or, without a record, at its first broker."""
     ended: dict[str, Record] = {}
     for record in sorted(history.records, key=lambda item: item.started):
         if record.outcome != "refused":
@@ -243,7 +245,7 @@ def _owners(history: History) -> Iterator[Violation]:
     for bundle, owner in history.final.items():
         last = ended.get(bundle)
         expected = history.first.get(bundle, "") if last is None else last.landed_on
-        # A broker that was killed during the move may have been the owner a moment before.
+        # A broker that was killed during the move can have been the owner shortly before.
         since = -inf if last is None else last.started
         disturbed = any(item.broker == expected and item.at >= since for item in history.disturbances)
         # The end of the move is unknown, so it may have ended anywhere.
@@ -258,8 +260,8 @@ def _owners(history: History) -> Iterator[Violation]:
 
 
 def _closed(history: History) -> Iterator[Violation]:
-    """No bundle stays frozen: an intent is removed by its leader, or settled by a later one. Each leader waits from
-    when it first sees it: one that dies meanwhile leaves the whole time to its successor."""
+    """Check that no intent stays for longer than the limit within one term, because it blocks its bundle. The limit
+    starts again with each leader."""
     for intent in history.intents:
         ended = history.end if intent.ended is None else intent.ended
         spans = (

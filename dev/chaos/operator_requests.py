@@ -19,7 +19,7 @@ WHY: Final = {"reason": "chaos", "by": "chaos"}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request (`since` 0: not sent yet), and the calls that begin and end it."""
+    """An operator request, with the API calls that start and end it. Its `since` is 0 until it is sent."""
 
     request: OperatorRequest
     ask: Ask
@@ -27,14 +27,16 @@ class Asked:
 
 
 class OperatorRequests:
-    """For one cluster with these brokers; `owners` says which bundles there are."""
+    """Creates operator requests for a cluster with these brokers. `owners`: function that returns the owner by
+    bundle.
+    """
 
     def __init__(self, brokers: Sequence[str], owners: Callable[[], dict[str, str]]) -> None:
         self._brokers = brokers
         self._owners = owners
 
     def asked(self, what: What, moment: int) -> Asked:
-        """Return the request of a fault; `moment` selects the broker or the bundle."""
+        """Return the request for a kind of fault. `moment`: a number that selects the broker or the bundle."""
         if what is What.PAUSE:
             return Asked(OperatorRequest(kind="pause", since=0.0), _post("pause"), _post("resume"))
         broker = self._brokers[moment % len(self._brokers)]
@@ -57,7 +59,7 @@ class OperatorRequests:
 
 
 def end_all(sidecar: Sidecar) -> None:
-    """End whatever this sidecar knows that people want, but for a pause of everything. httpx.HTTPError."""
+    """End all operator requests that this sidecar has, except a pause of everything. Raises httpx.HTTPError."""
     standing: dict[str, list[dict[str, Any]]] = sidecar.get("/api/v1/operations") or {}
     for row in [*standing.get("cordons", []), *standing.get("drains", [])]:
         _post(f"brokers/{quote(row['broker'], safe='')}/uncordon")(sidecar)

@@ -1,6 +1,6 @@
-"""A TCP proxy on loopback that breaks connections as networks do: late, slow, cut, half open, blocked one way.
+"""A TCP proxy on loopback that causes network faults: delays, low rates, resets, half-open and one-way connections.
 
-The recorder (dev/recorder) parses HTTP and records it; this one knows bytes only, and more ways to fail.
+The recorder (dev/recorder) parses and records HTTP. This proxy passes bytes only, and has more kinds of faults.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class TcpProxy(LoopThread):
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
         self._changed = asyncio.Event()
-        # The first bytes that the target sent on each connection: what its protocol greets with.
+        # The first bytes that the target sent on each connection, which contain its session with the client.
         self.greetings: list[bytes] = []
 
     # --- faults ----------------------------------------------------------------------------
 
     @property
     def connections(self) -> int:
-        """Connections open now, as far as the proxy knows."""
+        """Return the number of open connections."""
         return len(self._links)
 
     def delay(self, seconds: float) -> None:
-        """Hold each piece this long, in both directions."""
+        """Delay each piece of data by `seconds`, in both directions; 0 ends the delay."""
         self._change(delay=seconds)
 
     def throttle(self, bytes_per_second: float) -> None:
@@ -64,7 +64,7 @@ class TcpProxy(LoopThread):
         self._change(rate=bytes_per_second)
 
     def cut(self) -> None:
-        """Reset every open connection once; new ones are taken as before."""
+        """Reset every open connection once; new connections are accepted as before."""
         self._do(self._cut(only_spoilt=False))
 
     def refuse(self) -> None:
@@ -81,7 +81,7 @@ class TcpProxy(LoopThread):
         self._change(blocked=self._faults.blocked | {direction})
 
     def heal(self) -> None:
-        """End every fault. Connections of which something was swallowed are reset: their streams have holes."""
+        """End every fault. Connections that lost data are reset, because their streams are incomplete."""
         self._faults = Faults()
         self._do(self._wake())
         self._do(self._cut(only_spoilt=True))
@@ -111,7 +111,7 @@ class TcpProxy(LoopThread):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Transports close in the next turn of the loop.
+        # Transports close in the next iteration of the event loop.
         await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -135,12 +135,12 @@ class TcpProxy(LoopThread):
 
     @property
     def swallows(self) -> bool:
-        """Whether received data is dropped now."""
+        """Return whether received data is dropped now."""
         return self._faults.swallow
 
 
 class _Link:
-    """One client's connection and the one to the target."""
+    """A client's connection, and its connection to the target."""
 
     def __init__(self, proxy: TcpProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
@@ -150,7 +150,7 @@ class _Link:
         self.task: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Pass bytes both ways until both sides are done, one of them breaks, or the connection is cut."""
+        """Pass bytes in both directions until both ends have finished, one of them fails, or the proxy cuts it."""
         try:
             if self._proxy.swallows:
                 self.spoilt = True
@@ -167,7 +167,7 @@ class _Link:
             self._writer.close()
             up.close()
         except (OSError, asyncio.CancelledError):
-            # An ordinary end of a connection that is broken on purpose; the peers must see that it is broken.
+            # Expected, because connections are broken on purpose. Both ends get a reset, so that they notice.
             reset(self._writer)
             if self._up is not None:
                 reset(self._up)

@@ -1,4 +1,4 @@
-"""The recording proxy before the brokers as a witness: what it saw, in the words of the history."""
+"""Convert the requests that the recording proxy in front of the brokers saw to attempts of the history."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ UNLOADS: Final = r"/admin/v2/namespaces/.+/unload"
 
 
 def verdict_of(status: int | None) -> Verdict:
-    """Return the effect that a status implies. A redirect passes the request on and changes no bundle. A 5xx may come
-    after the change, and a missing response implies nothing.
+    """Return the effect that a status implies. After a redirect no bundle has changed yet. A 5xx can come after the
+    change, so the effect is unknown, as without a response (None).
     """
     if status is None or status >= 500:
         return "unknown"
@@ -26,7 +26,9 @@ def verdict_of(status: int | None) -> Verdict:
 
 
 def attempts(recorder: Recorder, bundle_of: Callable[[str], str] = str) -> list[Attempt]:
-    """Every request of sidecars that may change a broker, oldest first. `bundle_of`: the bundle of a topic."""
+    """Return all requests of sidecars that can change a broker, oldest first. `bundle_of`: returns the bundle of a
+    topic.
+    """
     return list(_attempts(recorder, bundle_of))
 
 
@@ -63,21 +65,24 @@ def _verb_of(request: RecordedRequest) -> tuple[Verb | None, str]:
 
 
 class AdminFaults:
-    """Faults of the brokers' admin ports, for sidecars only; `heal` of the recorder ends them all."""
+    """Faults of the brokers' admin API that only sidecars get. `heal` of the recorder ends all of them.
+
+    `times`: number of requests that get the fault; None: all, until `heal`.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
     def fail(self, times: int | None = 1) -> None:
-        """Unloads are answered with 500, and no broker receives them."""
+        """Respond to unloads with 500; no broker receives them."""
         self._recorder.answer("PUT", UNLOADS, 500, body=b'{"reason":"chaos"}', times=times)
 
     def hang(self, times: int | None = 1) -> None:
-        """Unloads are taken and never answered, and no broker receives them."""
+        """Accept unloads and never respond; no broker receives them."""
         self._recorder.hang("PUT", UNLOADS, times=times)
 
     def loop(self, times: int | None = 1) -> None:
-        """Unloads are sent in circles: each address redirects to itself."""
+        """Redirect unloads endlessly: each address redirects to itself."""
         for index, route in enumerate(self._recorder.routes):
             if route.http:
                 where = self._recorder.address(index)

@@ -1,6 +1,6 @@
-"""Carries a fault schedule out on a real cluster with sidecars, and gives the history of what happened.
+"""Run a fault schedule on a real cluster with sidecars, and return the history of the run.
 
-Each sidecar reaches ZooKeeper through a proxy of its own; all of them reach the brokers through the recorder.
+Each sidecar connects to ZooKeeper through its own proxy. All sidecars connect to the brokers through the recorder.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from dev.sidecar import Sidecar, leader_of
 
 _AIM_SECONDS: Final = 3.0
 _END_SECONDS: Final = 15.0
-# Until every sidecar shows a move that is over.
+# Seconds until every sidecar must show a move that has ended.
 _RECORDED_SECONDS: Final = 2.0
-# What a cluster of real processes cannot do, or not within the time of a short schedule.
+# Faults that real processes cannot have, or not within a short schedule.
 NOT_HERE: Final = frozenset({What.ADMIN_FAILS_AFTER})
 SLOW: Final = frozenset({What.KILL_BROKER, What.KILL_STORE, What.KILL_BOOKIE})
 
 
 def boot() -> float:
-    """The clock of histories."""
+    """Return seconds of the boot clock, which all times in histories use."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(kw_only=True)
 class Ground:
-    """A cluster whose brokers are behind the recorder, and sidecars behind proxies, both by name."""
+    """A running cluster behind the recorder, and its sidecars behind their proxies, by name."""
 
     cluster: Cluster
     recorder: Recorder
@@ -60,19 +60,19 @@ class Ground:
         self._operator_requests = OperatorRequests([broker.broker_id for broker in self.cluster.brokers], self.owners)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._failures: list[BaseException] = []
-        # Names of processes that would take a question and never answer it.
+        # Names of stopped processes, which accept a request and never respond.
         self._stopped: set[str] = set()
 
     # --- a schedule ----------------------------------------------------------------------------------------
 
     def carry_out(self, schedule: Schedule, rules: Rules) -> History:
-        """Break what the schedule says, and tell what happened."""
+        """Inject the faults of a schedule and return the history of the run."""
         began, first = boot(), self.owners()
         self.break_all(schedule)
         return self.history(began, first, rules)
 
     def break_all(self, schedule: Schedule) -> None:
-        """Break what the schedule says, and wait until the last fault is over and healed."""
+        """Inject the faults of a schedule, and wait until the last one has ended."""
         threads = [threading.Thread(target=self._guarded, args=(fault,)) for fault in schedule.faults]
         for thread in threads:
             thread.start()
@@ -141,16 +141,16 @@ class Ground:
         try:
             time.sleep(fault.at)
             leader = self._aim() if fault.aimed else ""
-            # Whoever leads by then, where the fault is one of a sidecar; anything else only waits for the moment.
+            # An aimed fault of a sidecar hits the current leader. Other aimed faults only wait for the next intent.
             target = leader if leader and fault.what.target == "sidecar" else fault.target
-            # Two faults of one thing come one after the other: healing the first would heal the second.
+            # Two faults of one target must not overlap, because the end of the first would end the second.
             with self._locks[f"{fault.what.target} {target}"]:
                 self._break(fault.what, target, fault.seconds, int(100 * fault.at))
         except Exception as error:  # noqa: BLE001 - of a thread; raised by whoever waits for it
             self._failures.append(error)
 
     def _aim(self) -> str:
-        """Wait for the next intent, within reason; who leads then."""
+        """Wait a limited time for the next intent. Return the name of the leader then."""
         deadline = time.monotonic() + _AIM_SECONDS
         while not self.witness.open_intents() and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -158,7 +158,9 @@ class Ground:
         return terms[-1].member if terms and terms[-1].member in self.sidecars else ""
 
     def _break(self, what: What, target: str, seconds: float, moment: int) -> None:
-        """`moment`: says which broker or bundle a request is about, so that a schedule says it all."""
+        """Inject one fault and end it after `seconds`. `moment`: a number that selects the broker or bundle of a
+        request, so that a repeated schedule selects the same.
+        """
         kind = what.target
         if kind == "sidecar":
             self._sidecar(what, target, seconds)
@@ -178,7 +180,7 @@ class Ground:
             self.cluster.resume(target)
 
     def _kill(self, target: str, seconds: float) -> None:
-        """SIGKILL, and a start on the same data a while later; returns when it serves again."""
+        """Kill a process (SIGKILL), start it with the same data after `seconds`, and return when it serves again."""
         self.cluster.kill(target)
         time.sleep(seconds)
         self.cluster.restart(target)
@@ -202,7 +204,7 @@ class Ground:
             if greeting is not None:
                 now = boot()
                 with contextlib.suppress(KazooTimeoutError):
-                    # Another fault holds the store just now: the session may have been ended, or not.
+                    # Another fault blocks the store, so the session can have ended or not.
                     end_session(self.cluster.zk_hosts, greeting)
                 self.stops.append(Stop(member=name, at=now, until=boot()))
         else:
@@ -240,14 +242,14 @@ class Ground:
         try:
             change = self._operator_requests.asked(what, moment)
         except KazooException:
-            return  # it depends on the owners, and another fault holds the store just now
+            return  # the request depends on the owners, which cannot be read while another fault blocks the store
         if not self._any_accepts(change.ask):
             return
         request = replace(change.request, since=boot())
         self.requests.append(request)
         time.sleep(seconds)
         self.requests[self.requests.index(request)] = replace(request, until=boot())
-        # One that was cut off may not know of the request; what could not be ended is ended before the next schedule.
+        # A sidecar that was disconnected can lack the request. `end_all` ends such requests before the next schedule.
         deadline = time.monotonic() + _END_SECONDS
         while not self._any_accepts(change.end) and time.monotonic() < deadline:
             time.sleep(0.5)

@@ -49,11 +49,11 @@ class What(StrEnum):
 
     @property
     def target(self) -> str:
-        """The kind of what it happens to."""
+        """Return the kind of its target, such as `sidecar` or `broker`."""
         return self.value.partition("-")[0]
 
 
-# Relative weight, and how many seconds it lasts at least and at most.
+# By kind of fault: relative weight, and its shortest and longest duration in seconds.
 _DRAW: Final[dict[What, tuple[int, float, float]]] = {
     What.STOP_SIDECAR: (5, 0.2, 12.0),
     What.KILL_SIDECAR: (4, 1.0, 8.0),
@@ -91,8 +91,8 @@ _AIMED: Final = frozenset({"sidecar", "store", "request"})
 class Fault:
     """One fault: its start in seconds from the beginning, and its duration.
 
-    `aimed`: it waits for the next intent after its start, and hits between the intent and its call. A fault of a
-    sidecar then hits the leader, whatever the target.
+    `aimed`: the fault waits for the next intent after its start, and occurs between the intent and its call. An aimed
+    fault of a sidecar hits the leader, whatever `target` is.
     """
 
     at: float
@@ -102,14 +102,16 @@ class Fault:
     aimed: bool = False
 
     def __str__(self) -> str:
-        """A line of a printed schedule."""
+        """Return the fault as one line of a printed schedule."""
         lasts = f" for {self.seconds:.2f} s" if self.seconds else ""
         return f"{self.at:6.2f} s  {self.what} {self.target}{lasts}{', aimed' if self.aimed else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The faults of `seconds`, oldest first. The seed also drives all other random choices of a run."""
+    """The faults of a run that lasts `seconds`, oldest first. The seed also decides all other random choices of the
+    run.
+    """
 
     seed: int
     seconds: float
@@ -129,8 +131,10 @@ def draw(
     scale: float = 1.0,
     without: Collection[What] = (),
 ) -> Schedule:
-    """Draw a schedule for these targets (kind -> names), the same for the same seed. Kinds that are not named, and
-    those in `without`, do not break. `scale`: how much longer or shorter than usual faults last.
+    """Draw a random schedule for these targets (kind -> names); the same seed gives the same schedule.
+
+    `faults`: smallest and largest number of faults. `scale`: factor on their usual durations. `without`: kinds of
+    faults that do not occur.
     """
     dice = random.Random(seed)
     kinds = [what for what in What if targets.get(what.target) and what not in without]
@@ -139,7 +143,7 @@ def draw(
     for _ in range(dice.randint(*faults)):
         what = dice.choices(kinds, weights)[0]
         _, least, most = _DRAW[what]
-        # Short ones are as likely as long ones: what matters happens around the time limits.
+        # Durations are log-uniform: short faults are as likely as long ones, and both sides of time limits are tested.
         lasts = scale * least * (most / least) ** dice.random() if least else 0.0
         target, at = dice.choice(targets[what.target]), round(dice.uniform(0.0, seconds * 0.9), 2)
         aimed = what.target in _AIMED and dice.random() < 0.5

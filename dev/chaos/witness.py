@@ -1,7 +1,7 @@
-"""ZooKeeper as a witness: the intents and leaders over time, from its audit log; and how to end a session.
+"""Read the intents and leaders over time from ZooKeeper's audit log, and end sessions of sidecars.
 
-The log contains sessions, not sidecars. The owner of a session follows from the seats and the leader's node while they
-exist.
+The log contains sessions, not sidecars. The sidecar of a session follows from the nodes of the seats and of the leader
+while these exist.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dev.cluster import Cluster
 _LINE: Final = re.compile(r"^(\S+) \w+ session=(0x[0-9a-f]+)\t.*?operation=(\w+)\tznode=(\S+)\t.*?result=success")
 _LOOK_SECONDS: Final = 0.2
 _CLOSED: Final = "ephemeralZNodeDeletionOnSessionCloseOrExpire"
-# Length, protocol, time-out, session id, length of the password, password.
+# ZooKeeper's greeting: length, protocol, time-out, session id, length of the password, password.
 _GREETING: Final = struct.Struct(">iiiqi16s")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A node made or deleted: boot seconds, by whose session, and its path below the root of the sidecars."""
+    """The creation or deletion of a node: time (boot clock), session, and path below the root of the sidecars."""
 
     at: float
     session: str
@@ -42,7 +42,8 @@ class Change:
 
 
 class StoreWitness:
-    """Watches one root of sidecars; a context manager. `root` is absolute, e.g. `/pulsar/bundlekeel/chaos`."""
+    """A context manager that reads the audit log for one root of sidecars. `root` is an absolute path, for example
+    `/pulsar/bundlekeel/chaos`."""
 
     def __init__(self, cluster: Cluster, root: str) -> None:
         self._cluster = cluster
@@ -54,32 +55,32 @@ class StoreWitness:
         self._boot_offset = time.clock_gettime(time.CLOCK_BOOTTIME) - time.time()
 
     def __enter__(self) -> StoreWitness:
-        """Begin to watch."""
+        """Start to read the log."""
         self._client.start(timeout=20)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop watching."""
+        """Stop reading."""
         self._stopping.set()
         self._thread.join(10)
         self._client.stop()
         self._client.close()
 
     def boot_of(self, wall_ms: float) -> float:
-        """Return the boot clock at a wall clock's time."""
+        """Return the boot clock's seconds at a time of the wall clock (Unix ms)."""
         return wall_ms / 1000 + self._boot_offset
 
     # --- what was seen -------------------------------------------------------------------------------------
 
     def open_intents(self) -> list[str]:
-        """Return the bundles that have an intent now; none while ZooKeeper does not respond."""
+        """Return the bundles that have an intent now; empty while ZooKeeper does not respond."""
         with contextlib.suppress(KazooException):
             return [unquote(name) for name in self._client.get_children(f"{self._root}/intents")]
         return []
 
     def intents(self) -> list[Intent]:
-        """Every intent so far, by its beginning."""
+        """Return every intent so far, in the order of their starts."""
         intents: list[Intent] = []
         for change in self._changes():
             folder, _, name = change.path.rpartition("/")
@@ -95,7 +96,7 @@ class StoreWitness:
         return intents
 
     def terms(self) -> list[Term]:
-        """Return every leader so far; the epoch is a running number."""
+        """Return the term of every leader so far. Their epochs are numbered from the first term on."""
         terms: list[Term] = []
         for change in self._changes():
             if change.path != "leader":
@@ -142,7 +143,8 @@ class StoreWitness:
 
 
 def end_session(hosts: str, greeting: bytes) -> None:
-    """End the session that ZooKeeper greeted a client with, as a second client with the same id and password."""
+    """End a client's session: connect with the same session id and password, and close it. `greeting`: the first bytes
+    that ZooKeeper sent to the client, which contain both."""
     _, _, _, session, _, password = _GREETING.unpack(greeting[: _GREETING.size])
     client: Any = KazooClient(hosts=hosts, client_id=(session, password), timeout=4.0)
     client.start(timeout=10)

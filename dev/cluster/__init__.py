@@ -1,4 +1,4 @@
-"""A real Pulsar cluster on this machine, for tests and for trying things out."""
+"""Run a real Pulsar cluster on this machine, for tests and experiments."""
 
 from dev.cluster.choose import open_cluster
 from dev.cluster.cluster import Cluster

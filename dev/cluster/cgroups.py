@@ -14,7 +14,7 @@ PERIOD_MICROSECONDS = 100_000
 
 @dataclass
 class CpuGroups:
-    """The cgroups of one cluster: a parent per hierarchy, below it a group per process."""
+    """The cgroups of one cluster: one parent group per hierarchy, and a group for each process below it."""
 
     isolation: CpuIsolation = "none"
     parents: list[Path] = field(default_factory=list)
@@ -22,8 +22,7 @@ class CpuGroups:
     def create(self, name: str, cores: float) -> list[Path]:
         """Create the group of one process and return the ``cgroup.procs`` files it must join.
 
-        Raises OSError when the kernel refuses. Idempotent, so that a restarted process
-        finds its group again.
+        Raises OSError if the kernel refuses. A group that exists is used again, as after the restart of a process.
         """
         joined = []
         for parent in self.parents:
@@ -35,7 +34,7 @@ class CpuGroups:
 
 
 def write_quota(group: Path, cores: float) -> None:
-    """Limit a group to ``cores``, in whichever files its hierarchy has for that."""
+    """Limit a group to ``cores``, in the files that its version of cgroups has for this limit."""
     quota = int(cores * PERIOD_MICROSECONDS)
     if (group / "cpu.max").exists():
         (group / "cpu.max").write_text(f"{quota} {PERIOD_MICROSECONDS}")
@@ -45,9 +44,9 @@ def write_quota(group: Path, cores: float) -> None:
 
 
 def open_groups(mountinfo: str | None = None) -> CpuGroups:
-    """Create this cluster's parent groups, or report isolation "none" when that is not possible.
+    """Create the parent groups of this cluster. If this is not possible, return groups with the isolation "none".
 
-    ``mountinfo`` stands in for /proc/self/mountinfo in tests.
+    ``mountinfo``: text that tests use instead of /proc/self/mountinfo.
     """
     text = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
     name = f"bundlekeel-{os.getpid()}-{secrets.token_hex(3)}"

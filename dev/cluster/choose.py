@@ -1,4 +1,4 @@
-"""Choose how to run the cluster: from jars, or in containers where that is asked for."""
+"""Choose how to run the cluster: from jars, or in containers if the environment has ``CLUSTER=docker``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "CLUSTER"
 def open_cluster(spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> Cluster:
     """Return a cluster that is not started yet: in containers with ``CLUSTER=docker``, else from jars.
 
-    Raises ClusterError for another value of the variable, and from jars where this is not Linux.
+    Raises ClusterError for another value of the variable, and for jars if this is not Linux.
     """
     kind = os.environ.get(VARIABLE) or "jars"
     if kind == "jars" and sys.platform != "linux":
@@ -23,7 +23,7 @@ def open_cluster(spec: ClusterSpec, before_brokers: BeforeBrokers | None = None)
         return Cluster(spec, before_brokers)
     if kind != "docker":
         raise ClusterError(f'{VARIABLE} is "jars" (the default) or "docker", not {kind!r}')
-    # Only now: from jars nothing of Docker is needed.
+    # Imported here, because a cluster from jars does not need Docker's package.
     from dev.cluster.containers import ContainerCluster  # noqa: PLC0415
 
     return ContainerCluster(spec, before_brokers)

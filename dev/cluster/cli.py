@@ -1,4 +1,4 @@
-"""``python -m dev.cluster``: run a local Pulsar cluster and hurt it by name."""
+"""``python -m dev.cluster``: run a local Pulsar cluster, and kill, pause or restart its processes by name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m dev.cluster",
         description="A real Pulsar cluster on this machine: one ZooKeeper, one bookie, N brokers.",
@@ -172,7 +172,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def run_down(_arguments: argparse.Namespace) -> int:
-    """Stop the running cluster and wait until its launcher has tidied up."""
+    """Stop the running cluster and wait until its launcher has ended."""
     pid = ask("down")["launcher_pid"]
     deadline = time.monotonic() + STOP_SECONDS
     while launcher_pid() == pid:
@@ -191,20 +191,20 @@ def run_action(arguments: argparse.Namespace) -> int:
 
 
 def run_jars(_arguments: argparse.Namespace) -> int:
-    """Fetch the class path; quick when it is there."""
+    """Download the jars, unless the cache has them already."""
     jars = ensure_jars()
     print(f"{len(jars)} jars in {jars[0].parent}")
     return 0
 
 
 def run_lock(_arguments: argparse.Namespace) -> int:
-    """Resolve the class path with Maven."""
+    """Write jars.lock again: Maven resolves the jars of pom.xml."""
     print(f"{lock_jars()} jars")
     return 0
 
 
 def table(state: State) -> str:
-    """Return the state as text for people."""
+    """Return the state of the cluster as a readable table."""
     urls = {broker["name"]: f"{broker['web_url']}  {broker['service_url']}" for broker in state["brokers"]}
     urls["zookeeper"] = state["zk_hosts"]
     lines = [f"{'NAME':<10} {'PID':>7}  {'STATE':<8} ADDRESS"]

@@ -36,7 +36,7 @@ STOP_SECONDS = 7.0
 class Cluster:
     """A running cluster; a context manager, and usable from any thread once started."""
 
-    # Where every broker is found; None gives each a host of its own, as isolation policies want them.
+    # Host of all brokers. None: each broker has its own host, which isolation policies need.
     _bind_host: str | None = None
 
     def __init__(self, spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> None:
@@ -77,7 +77,7 @@ class Cluster:
 
     @property
     def service_url(self) -> str:
-        """A binary-protocol URL that names every broker; of no use without brokers."""
+        """Return a binary-protocol URL that lists every broker."""
         scheme = "pulsar+ssl" if self.spec.secure else "pulsar"
         return f"{scheme}://" + ",".join(b.service_url.partition("://")[2] for b in self.brokers)
 
@@ -90,7 +90,7 @@ class Cluster:
 
     @property
     def cpu_isolation(self) -> CpuIsolation:
-        """Method of the brokers' CPU quota; "none" also without a quota."""
+        """Return how the brokers' CPU quota is enforced; "none": it is not, or there is no quota."""
         return self._groups.isolation
 
     @property
@@ -126,8 +126,8 @@ class Cluster:
     def start(self) -> None:
         """Start everything and return when it is ready.
 
-        Raises ClusterError naming the process that failed, its last telling log lines and its log;
-        whatever had started is stopped by then, and the logs are kept.
+        Raises ClusterError with the process that failed, its last error lines and the path of its log. All processes
+        are stopped then, and the logs are kept.
         """
         if self._root is not None:
             raise ClusterError("the cluster was started before; create a new Cluster")
@@ -163,7 +163,7 @@ class Cluster:
         self._wait_for_brokers(self.brokers)
 
     def _stop_children(self) -> None:
-        """Stop in the order that lets everybody say goodbye: brokers, bookie, ZooKeeper."""
+        """Stop brokers, then the bookie, then ZooKeeper, so that each process can deregister before it ends."""
         children = list(self._children.values())
         for tier in ([c for c in children if c.name.startswith("broker-")], children[1:2], children[:1]):
             for child in tier:
@@ -178,11 +178,11 @@ class Cluster:
         return self._child(name).running().pid
 
     def alive(self, name: str) -> bool:
-        """Say whether the process runs; a paused one does."""
+        """Return whether the process runs; True for a paused process."""
         return self._child(name).alive
 
     def paused(self, name: str) -> bool:
-        """Say whether the process is stopped by ``pause``."""
+        """Return whether the process was paused by ``pause``."""
         return self._child(name).paused
 
     def failures(self) -> dict[str, ClusterError]:
@@ -230,7 +230,7 @@ class Cluster:
             names = ", ".join(self._children) or "none, the cluster is not started"
             raise ClusterError(f"no process is called {name!r}; known: {names}") from None
 
-    # --- how processes run; containers do it otherwise -------------------------------------
+    # --- how processes run; ContainerCluster overrides these methods -----------------------
 
     def _java_command(self) -> list[str]:
         """Return the JVM and its class path."""
@@ -330,7 +330,7 @@ class Cluster:
             *("--cluster", self.spec.cluster_name),
             *("--metadata-store", self.metadata_url),
             *("--configuration-metadata-store", self.configuration_url),
-            # Both exist without TLS, even if no port without TLS is open.
+            # Pulsar requires both URLs without TLS, even if no port without TLS is open.
             *("--web-service-url", self.brokers[0].web_url.replace("https:", "http:")),
             *("--broker-service-url", self.service_url.replace("pulsar+ssl:", "pulsar:")),
         ]
@@ -355,7 +355,7 @@ class Cluster:
         self._wait_for_bookie(self._add("bookie", BOOKIE_MAIN, arguments, flags))
 
     def _wait_for_bookie(self, child: Child) -> None:
-        # A bookie listens only after it has registered itself; on a busy machine that takes it as long as a broker.
+        # A bookie listens only after its registration, which takes as long as the start of a broker on a busy machine.
         probe.wait_until(self._bookie_listens, child, BROKER_READY_SECONDS)
 
     def _start_broker(self, broker: BrokerInfo) -> None:
@@ -379,11 +379,13 @@ class Cluster:
 
     @property
     def _broker_ready_seconds(self) -> float:
-        """A throttled broker needs some 6 s of CPU before it is ready."""
+        """Return the time limit in seconds for a broker's start: longer with a CPU quota, as a start needs 6 s of
+        CPU.
+        """
         return BROKER_READY_SECONDS + 10.0 / (self.spec.cpu_quota_cores or 10.0)
 
     def _wait_for_brokers(self, brokers: Iterable[BrokerInfo]) -> None:
-        """Wait until the brokers are ready, and each of them lists all that are alive."""
+        """Wait until these brokers are ready, and each of them lists all live brokers of the cluster."""
         running = [b for b in self.brokers if self.alive(b.name) and not self._child(b.name).paused]
         expected = {b.broker_id for b in running}
         caller = self.identity("admin")

@@ -1,4 +1,4 @@
-"""Render the configuration files and JVM flags of every process. Pure: text in, text out."""
+"""Render the configuration files and JVM flags of every process as text, without I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ADD_OPENS = (
     "jdk.management/com.sun.management.internal",
 )
 
-# The bookie reaches ZooKeeper through Pulsar's metadata store, as Pulsar's own launcher sets it up.
+# The bookie uses Pulsar's metadata driver for ZooKeeper, as Pulsar's own launcher configures it.
 BOOKIE_DRIVERS = (
     "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
     "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
@@ -44,7 +44,7 @@ FAST_STATS = {
 }
 
 
-# Of the bookie.
+# Settings of the bookie.
 BOOKIE_DIRECT_MB = 128
 
 
@@ -121,9 +121,9 @@ def bookie_conf(data: Path, port: int, metadata_url: str) -> str:
             "httpServerEnabled": "false",
             "enableStatistics": "false",
             "allocatorPoolingPolicy": "UnpooledHeap",
-            # An entry keeps the whole buffer that it was read into until the journal has it. Of BookKeeper's 64 KiB
-            # each, two thousand entries fill the direct memory and the bookie exits: at the demo's rate that takes a
-            # journal that stands still for two seconds. Beyond the limit of entries the brokers wait.
+            # Each entry occupies a whole read buffer until it is in the journal. With BookKeeper's buffers of 64 KiB,
+            # two thousand entries fill the direct memory and the bookie exits. At the demo's rate this happens if the
+            # journal does not write for two seconds. Above this limit of entries the brokers wait.
             "byteBufAllocatorSizeMin": "1024",
             "byteBufAllocatorSizeInitial": "4096",
             "byteBufAllocatorSizeMax": "65536",

@@ -1,8 +1,8 @@
 """The cluster in containers of Pulsar's official image, chosen by ``CLUSTER=docker``.
 
-All containers share the network of one that only holds it and publishes every port under its own number on 127.0.0.1.
-So an address means the same inside and outside, which is all that Docker Desktop allows; brokers differ by port, not by
-host. The demo was run with it once on Docker's engine 20.10; tests run it over a fake of the engine's API.
+All containers use the network of one additional container, which publishes every port under the same number on
+127.0.0.1. So addresses are the same inside and outside of the containers, also with Docker Desktop. Brokers have
+different ports and the same host. The demo was run once with Docker's engine 20.10; tests use a fake engine API.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from dev.cluster.spec import PULSAR_VERSION, ClusterError, ClusterSpec
 
 IMAGE = f"apachepulsar/pulsar:{PULSAR_VERSION}"
 POLL_SECONDS = 0.1
-# Published ports lead to a container's own address, not to its loopback.
+# Processes listen on all addresses, because Docker connects published ports to the container's address.
 EVERYWHERE = "0.0.0.0"
 
 
 class ContainerHandle:
-    """One container, seen as a process."""
+    """A container with the interface of a process (``Handle``)."""
 
     def __init__(self, container: Any) -> None:
         """Wrap the docker-py object of a started container."""
@@ -40,7 +40,7 @@ class ContainerHandle:
 
     @property
     def pid(self) -> int:
-        """The pid of the container's main process on the engine's machine."""
+        """Return the pid of the container's main process on the engine's machine."""
         self._container.reload()
         return int(self._container.attrs["State"]["Pid"])
 
@@ -69,15 +69,15 @@ class ContainerHandle:
         self.send_signal(signal.SIGKILL)
 
     def succeeds(self, command: list[str]) -> bool:
-        """Run a command inside: whether it ended with 0; False when the container has ended."""
+        """Run a command in the container. Return whether its exit code is 0; False if the container has ended."""
         return self.poll() is None and self._container.exec_run(command).exit_code == 0
 
 
 class ContainerSpawner(Spawner):
-    """Starts a container per process; testcontainers' reaper removes them if we die."""
+    """Starts one container per process. If this process dies, the reaper of testcontainers removes them."""
 
     def __init__(self, published: Callable[[], list[int]]) -> None:
-        """Start with no containers; `published` gives the ports once they are chosen."""
+        """`published`: returns the ports to publish, once they are chosen."""
         super().__init__()
         self._published = published
         self._started: list[Any] = []
@@ -85,7 +85,7 @@ class ContainerSpawner(Spawner):
     def _spawn(self, child: Child) -> Handle:
         if not self._started:
             self._hold_network()
-        # A shell only to have the log in the same file as with jars; exec makes java the main process.
+        # A shell, so that the log is in the same file as with jars. `exec` makes java the main process.
         command = f"exec {shlex.join(child.command)} >> {shlex.quote(str(child.log))} 2>&1"
         options: dict[str, Any] = {
             "network_mode": f"container:{self._started[0].get_wrapped_container().id}",
@@ -101,20 +101,20 @@ class ContainerSpawner(Spawner):
         return self._run(container)
 
     def _hold_network(self) -> None:
-        """Start what keeps the network while any of the others is killed."""
+        """Start the container whose network all others use, so that it exists while processes are killed."""
         container: Any = DockerContainer(IMAGE, entrypoint=["sleep"]).with_command(["infinity"])
-        # On loopback only, which `with_bind_ports` cannot say.
+        # Published on loopback only; `with_bind_ports` has no argument for this.
         container.ports = {f"{port}/tcp": (HOST, port) for port in self._published()}
         self._run(container)
 
     def _run(self, container: Any) -> ContainerHandle:
-        # Known before it is started: also what fails half-way is removed.
+        # Stored before the start, so that a container whose start fails is removed, too.
         self._started.append(container)
         container.start()
         return ContainerHandle(container.get_wrapped_container())
 
     def close(self, *, clean: bool) -> None:
-        """Remove the containers, the network's last, then do what every spawner does."""
+        """Remove the containers, that of the network last, then close as every spawner does."""
         while self._started:
             self._started.pop().stop()
         super().close(clean=clean)
@@ -157,13 +157,13 @@ class ContainerCluster(Cluster):
         return stores + [port for broker in self.brokers for port in (broker.web_port, broker.service_port)]
 
     def _bookie_listens(self) -> bool:
-        """Check from inside: a published port accepts before the process behind it listens."""
+        """Check in the container, because a published port accepts connections before its process listens."""
         holder = self._child("bookie").process
         assert isinstance(holder, ContainerHandle)
         return holder.succeeds(["bash", "-c", f"exec 3<>/dev/tcp/{HOST}/{self._bookie_port}"])
 
     def _open_groups(self) -> None:
-        """Let the engine create the cgroups; here they are only named."""
+        """Return the names of cgroups only, because the engine creates them."""
         if self.spec.cpu_quota_cores is not None:
             second = str(self._engine.info().get("CgroupVersion")) == "2"
             self._groups = CpuGroups("cgroup-v2" if second else "cgroup-v1")

@@ -1,4 +1,4 @@
-"""Become another program that cannot outlive its launcher.
+"""Replace this process by another program that dies with its launcher.
 
 Run as ``python -I -S exec_child.py LAUNCHER_PID CGROUP_FILES PROGRAM ARG…``; CGROUP_FILES is a
 colon-separated list of ``cgroup.procs`` files to join, possibly empty. A separate program instead of

@@ -1,9 +1,9 @@
-"""Tidy up after a cluster, also after one whose launcher was killed.
+"""Remove the data and cgroups of a cluster when its launcher has ended, even if it was killed.
 
 Run as ``python -I -S janitor.py DATA_DIR LOGS_DIR CGROUP_DIR…`` with stdin connected to the launcher.
-It waits for the end of stdin, that is for the launcher to finish or to die, then removes the cgroups
-and the data. DATA_DIR is empty when the data is to be kept. After a death (no "clean" line on stdin)
-LOGS_DIR survives, for whoever wants to know why.
+It waits for the end of stdin, which means that the launcher has ended or died. Then it removes the cgroups and the
+data. An empty DATA_DIR keeps the data. If the launcher died (no "clean" line on stdin), LOGS_DIR is kept, so that the
+reason can be found.
 """
 
 import shutil
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-# The children of a dead launcher get SIGKILL at once; this is how long they may take to vanish.
+# Seconds to wait for the children of a dead launcher to end. The kernel has sent them SIGKILL.
 PATIENCE_SECONDS = 10.0
 
 
@@ -25,7 +25,7 @@ def main(data_dir: str, logs_dir: str, cgroups: list[str]) -> None:
 
 
 def remove_cgroup(path: Path) -> None:
-    """Remove an emptied cgroup with its children; give up quietly after a while."""
+    """Remove a cgroup with its children once its processes have ended. Give up without an error after a time limit."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while path.exists() and time.monotonic() < deadline:
         try:

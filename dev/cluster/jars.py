@@ -49,7 +49,9 @@ def _download(jars: list[Jar], target: Path) -> None:
 
 
 def lock_jars() -> int:
-    """Resolve pom.xml with Maven and write `jars.lock`; how many jars it names. ClusterError."""
+    """Resolve pom.xml with Maven and write `jars.lock`. Return the number of jars. Raises ClusterError if Maven
+    fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         command = ["mvn", "-B", "-q", "-f", str(POM), COPY_GOAL, "-DincludeScope=runtime"]
         command += ["-Dmdep.useRepositoryLayout=true", f"-DoutputDirectory={folder}"]

@@ -1,7 +1,8 @@
-"""The process that owns a cluster of ``python -m dev.cluster up``, and how others talk to it.
+"""The launcher: the process that runs the cluster of ``python -m dev.cluster up``. Other commands send it requests.
 
-The launcher writes a state file under the cache directory and listens on a private Unix socket, one JSON
-line each way. Only the launcher signals the children: it alone can tell a pid from a reused one.
+The launcher writes a state file in the cache directory and listens on a private Unix socket. A request and its response
+are one line of JSON each. Only the launcher sends signals to the children, because only their parent can be sure that a
+pid was not reused.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from dev.cluster.spec import ClusterError, ClusterSpec
 
 State = dict[str, Any]
 
-# A restart of a throttled broker is the slowest command.
+# Time limit of a request in seconds. The slowest request is the restart of a broker with a CPU quota.
 ANSWER_SECONDS = 200.0
 ACTIONS = ("kill", "pause", "resume", "restart")
 
 
 def state_file() -> Path:
-    """Return where the state of the one running cluster is kept (JSON)."""
+    """Return the path of the state file (JSON) of the running cluster."""
     return cache_dir() / "cluster.json"
 
 
@@ -84,10 +85,10 @@ def ask(command: str, name: str = "") -> State:
 
 
 class Launcher:
-    """Starts a cluster, serves commands until told to stop, stops the cluster."""
+    """Starts a cluster, executes requests until "down" or a signal, then stops the cluster."""
 
     def __init__(self, spec: ClusterSpec) -> None:
-        """Prepare; ``run`` does the work."""
+        """Prepare a launcher; nothing starts before ``run``."""
         self._cluster = open_cluster(spec)
         self._stopping = False
 
@@ -114,19 +115,19 @@ class Launcher:
                 state_file().unlink(missing_ok=True)
 
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        """Turn the first signal into a clean stop; later ones must not break into it."""
+        """Stop cleanly after the first signal; ignore later signals, which would interrupt the stop."""
         if not self._stopping:
             self._stopping = True
             raise KeyboardInterrupt
 
     def _publish(self, control: str) -> None:
-        """Write the state file atomically: a reader sees the old or the new one."""
+        """Replace the state file atomically, so that readers never get a partial file."""
         fresh = state_file().with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps(describe(self._cluster, control), indent=2) + "\n")
         fresh.replace(state_file())
 
     def _serve(self, server: socket.socket, control: str) -> None:
-        """Answer one command after the other until "down"."""
+        """Execute one request at a time until "down"."""
         while True:
             connection, _ = server.accept()
             with connection, connection.makefile("rwb") as stream, suppress(OSError, ValueError):

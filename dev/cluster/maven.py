@@ -104,7 +104,7 @@ def find_source(environment: Mapping[str, str] = os.environ, home: Path | None =
 
 
 def _filled_in(text: str, environment: Mapping[str, str]) -> str:
-    """Replace ``${env.NAME}`` and ``${user.home}`` as Maven does."""
+    """Return the text with ``${env.NAME}`` and ``${user.home}`` replaced, as Maven does."""
     text = text.replace("${user.home}", environment.get("HOME", ""))
     return re.sub(r"\$\{env\.(\w+)\}", lambda match: environment.get(match.group(1), ""), text)
 
@@ -126,7 +126,7 @@ def _mirror(settings: Any) -> str:
 
 
 def _proxies(settings: Any, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables to add for the first active proxy; none where the environment has a proxy of its own."""
+    """Return environment variables for the first active proxy in the settings; {} if the environment has a proxy."""
     if settings is None or {"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} & set(environment):
         return {}
     for proxy in settings.iterfind("proxies/proxy"):
@@ -160,7 +160,7 @@ def fetch(jars: list[Jar], target: Path, source: Source, parts: Path, console: C
 
 @contextmanager
 def _proxied(source: Source) -> Iterator[None]:
-    """Have the proxies in the environment, where jgo looks, for this while only: what starts later asks loopback."""
+    """Set the proxies in the environment during the block only. jgo reads them; later processes must not use them."""
     os.environ.update(source.proxies)
     try:
         yield
@@ -170,21 +170,21 @@ def _proxied(source: Source) -> Iterator[None]:
 
 
 class _Fetcher:
-    """Gets one jar at a time, in any thread."""
+    """Provides one jar per call; several threads can call it."""
 
     def __init__(self, source: Source, parts: Path) -> None:
-        # Only who fetches needs it, and it takes a quarter of a second.
+        # Imported here, because the import takes a quarter of a second and only downloads need it.
         from jgo.maven import MavenContext  # noqa: PLC0415
 
         self._source, self._parts = source, parts
         remote = {"central": source.address.rstrip("/")} if source.address else None
         self._maven = MavenContext(repo_cache=parts, remote_repos=remote, timeout=TIMEOUT_SECONDS)
         (address,) = self._maven.remote_repos.values()
-        # Never with a password in it.
+        # The repository's host for messages, without the password that its address can contain.
         self._host = urlsplit(address).hostname or address
 
     def lay(self, jar: Jar, target: Path) -> int:
-        """Put the jar there; its size in bytes."""
+        """Put the jar into the directory `target`, and return its size in bytes."""
         place = target / jar.name
         local = self._source.local / jar.path if self._source.local else None
         if local is not None and _holds(local, jar):
@@ -213,7 +213,7 @@ class _Fetcher:
         )
 
     def _attempt(self, jar: Jar) -> str:
-        """Download once: why it failed, or ""."""
+        """Download a jar once. Return why that failed, or ""."""
         artifact = self._maven.project(jar.group, jar.artifact).at_version(jar.version).artifact(jar.classifier)
         try:
             artifact.resolve()
@@ -226,7 +226,7 @@ class _Fetcher:
 
 
 def _holds(path: Path, jar: Jar) -> bool:
-    """Say whether the file is the jar that the lock names, to the last byte."""
+    """Return whether the file has the hash that the lock file has for this jar."""
     if not path.is_file():
         return False
     with path.open("rb") as stream:

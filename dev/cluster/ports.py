@@ -7,8 +7,8 @@ import socket
 
 from dev.cluster.spec import ClusterError
 
-# Below the kernel's range for outgoing connections (32768 and up): a port chosen here stays ours
-# while its process is down for a restart.
+# Below the kernel's range for outgoing connections (32768 and up), so that no connection takes the port while its
+# process restarts.
 LOWEST, HIGHEST = 15000, 31999
 ATTEMPTS = 1000
 
@@ -16,7 +16,7 @@ ATTEMPTS = 1000
 def free_ports(count: int) -> list[int]:
     """Return ``count`` different ports free on every address of this machine.
 
-    Chosen at random, so that two clusters starting together rarely meet; nothing is reserved.
+    They are chosen at random, so that two clusters that start together rarely choose the same. They are not reserved.
     Raises ClusterError when the range is exhausted.
     """
     rng = random.SystemRandom()
@@ -31,7 +31,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _is_free(port: int) -> bool:
-    """Bind the wildcard address: that fails when any address of the machine has the port."""
+    """Return whether no address of the machine uses the port. Binding the wildcard address fails if one does."""
     with socket.socket() as probe:
         try:
             probe.bind(("", port))

@@ -1,4 +1,4 @@
-"""Ask processes whether they are ready. Every call has a time limit and a plain answer."""
+"""Check whether processes are ready. Every check has a time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.05
 
 
 def wait_until(ready: Callable[[], bool], child: Child, within_seconds: float) -> None:
-    """Poll until ``ready`` says yes; raise ClusterError when the child dies or time is up."""
+    """Poll until ``ready`` returns True. Raises ClusterError if the child ends or the time limit passes."""
     deadline = time.monotonic() + within_seconds
     while not ready():
         if not child.alive:
@@ -37,7 +37,7 @@ def accepts(host: str, port: int) -> bool:
 
 
 def zookeeper_serves(host: str, port: int) -> bool:
-    """Say whether ZooKeeper answers "srvr" as a serving server; listening alone is not enough."""
+    """Return whether ZooKeeper responds to "srvr" as a server that accepts requests."""
     try:
         with socket.create_connection((host, port), ASK_TIMEOUT_SECONDS) as connection:
             connection.sendall(b"srvr")
@@ -66,13 +66,13 @@ def http_get(host: str, port: int, path: str, caller: Identity | None = None) ->
 
 
 def broker_ready(host: str, port: int, caller: Identity | None = None) -> bool:
-    """Say whether a broker calls itself ready (its load manager has started)."""
+    """Return whether a broker reports that it is ready, which means that its load manager has started."""
     answer = http_get(host, port, "/admin/v2/brokers/ready", caller)
     return answer is not None and answer[0] == 200
 
 
 def brokers_listed(host: str, port: int, cluster: str, caller: Identity | None = None) -> set[str]:
-    """Return the broker ids one broker knows of; empty when it does not answer."""
+    """Return the ids of the brokers that this broker lists; empty if it does not respond."""
     answer = http_get(host, port, f"/admin/v2/brokers/{cluster}", caller)
     if answer is None or answer[0] != 200:
         return set()

@@ -1,4 +1,4 @@
-"""Start, signal and bury the child processes of one cluster."""
+"""Start, signal and stop the child processes of one cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KILL_WAIT_SECONDS = 10.0
 
 
 class Handle(Protocol):
-    """The required part of a running process; ``subprocess.Popen`` has it, and so has a container."""
+    """The interface of a running process; ``subprocess.Popen`` and ``ContainerHandle`` implement it."""
 
     @property
     def pid(self) -> int:
@@ -52,7 +52,7 @@ def until_stopped(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class Child:
-    """One named process: how to start it, where it logs, and the running instance."""
+    """One named process: its command, its log file, and the running instance, if any."""
 
     name: str
     command: list[str]
@@ -75,7 +75,7 @@ class Child:
         return self.process
 
     def send(self, sig: signal.Signals) -> None:
-        """Send a signal; Popen refuses to signal a pid that was already reaped."""
+        """Send a signal. Raises ClusterError if the process does not run."""
         self.running().send_signal(sig)
         if sig in (signal.SIGSTOP, signal.SIGCONT):
             self.paused = sig == signal.SIGSTOP
@@ -90,14 +90,14 @@ class Child:
             self.paused = False
 
     def ask_to_stop(self) -> None:
-        """SIGTERM without waiting; a paused process is woken, or it could not obey."""
+        """Send SIGTERM without waiting. A paused process also gets SIGCONT, because it could not end otherwise."""
         if self.alive:
             self.send(signal.SIGTERM)
             if self.paused:
                 self.send(signal.SIGCONT)
 
     def wait_or_kill(self, timeout_seconds: float) -> None:
-        """Wait for an asked process to leave; SIGKILL it when it does not."""
+        """Wait for a process that got SIGTERM; kill it if it does not end in time."""
         if self.process is None:
             return
         try:
@@ -107,7 +107,7 @@ class Child:
         self.paused = False
 
     def failure(self, reason: str) -> ClusterError:
-        """Return an error that names the process, quotes its log and says where the rest is."""
+        """Return an error with the process, the reason, the last error lines of its log, and the path of the log."""
         lines = "\n".join(f"  | {line}" for line in telling_lines(self.log))
         return ClusterError(f"{self.name} {reason}; its log {self.log} says:\n{lines}")
 
@@ -120,12 +120,12 @@ class Spawner:
     """
 
     def __init__(self) -> None:
-        """Create the thread lazily, with the first child."""
+        """Prepare; the thread starts with the first child."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-spawner")
         self._janitor: subprocess.Popen[bytes] | None = None
 
     def start(self, child: Child) -> None:
-        """Start (again) a child; its log is appended to."""
+        """Start a child, or start it again; its output is appended to its log."""
         if child.alive:
             raise ClusterError(f"{child.name} is already running")
         child.process = self._thread.submit(self._spawn, child).result()
@@ -142,12 +142,12 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C in a terminal is for the launcher, which then stops everything in order.
+                # A session of its own, so that Ctrl-C reaches only the launcher, which then stops all in order.
                 start_new_session=True,
             )
 
     def start_janitor(self, data_dir: Path | None, logs: Path, cgroups: Sequence[Path]) -> None:
-        """Start the process that removes data (None keeps it) and cgroups once we are gone."""
+        """Start the process that removes the data (None: it is kept) and the cgroups once this process has ended."""
         arguments = [str(data_dir or ""), str(logs), *map(str, cgroups)]
         self._janitor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(JANITOR), *arguments],
@@ -158,7 +158,7 @@ class Spawner:
         )
 
     def close(self, *, clean: bool) -> None:
-        """Let the janitor do its work and wait for it; ``clean`` lets it remove the logs too."""
+        """Let the janitor remove data and cgroups, and wait for it. ``clean``: the janitor removes the logs, too."""
         if self._janitor is not None:
             self._janitor.communicate(b"clean\n" if clean else b"")
             self._janitor = None
@@ -166,7 +166,7 @@ class Spawner:
 
 
 def telling_lines(log: Path, limit: int = 12) -> list[str]:
-    """Return the last lines of a log that look like an error, or simply its last lines."""
+    """Return the last ``limit`` lines of a log that look like errors; if there are none, its last lines."""
     if not log.is_file():
         return ["(no log was written)"]
     lines = log.read_text(errors="replace").splitlines()

@@ -1,9 +1,10 @@
-"""Everything secret of one secured cluster: a CA and certificates, signed tokens, ZooKeeper users. Made at start, kept
-in the run's directory, readable by its owner only.
+"""The secrets of a secured cluster: a CA and certificates, signed tokens, ZooKeeper users.
 
-Who is who: `admin` and `broker` are super-users of Pulsar. `bundlekeel` is one too, because unloading a bundle needs
-that (Pulsar knows no smaller right for it), but has a token of its own. `client` may produce and consume where that is
-granted. ZooKeeper knows `pulsar` (brokers, bookie) and `bundlekeel`.
+They are created at the start, in the directory of the run, and only its owner can read them.
+
+Roles of Pulsar: `admin`, `broker` and `bundlekeel` are super-users, each with its own token. Bundlekeel needs this
+right to unload bundles. `client` can produce and consume where it has permission. Users of ZooKeeper: `pulsar` (brokers
+and bookie) and `bundlekeel`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _VALID = datetime.timedelta(days=2)
 _TOKEN_PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
 _TOKEN_CLIENT = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 _DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
-# On by default since ZooKeeper 3.9, at servers and clients, and then DIGEST-MD5 is not offered at all.
+# Turn FIPS mode off: it is on by default since ZooKeeper 3.9, and excludes DIGEST-MD5.
 _ALLOW_DIGEST = "-Dzookeeper.fips-mode=false"
 
 
@@ -45,7 +46,7 @@ class Security:
     """The files of a secured cluster below one directory."""
 
     def __init__(self, directory: Path, hosts: list[str]) -> None:
-        """Make them all; `hosts` are the loopback addresses that servers listen on."""
+        """Create all files. `hosts`: the loopback addresses on which servers listen."""
         directory.mkdir(mode=0o700)
         self.directory = directory
         self.ca = directory / "ca.pem"
@@ -55,7 +56,7 @@ class Security:
         self.broker = self.issue("broker", hosts)
         self.zookeeper = self.issue("zookeeper", hosts)
         self.bundlekeel = self.issue("bundlekeel", hosts)
-        # ZooKeeper takes key and certificate from one PEM file.
+        # ZooKeeper reads key and certificate from one PEM file.
         both = self.zookeeper.key.read_bytes() + self.zookeeper.cert.read_bytes()
         self.zookeeper_store = self._write("zookeeper-both.pem", both)
         self._token_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -70,7 +71,7 @@ class Security:
 
     def issue(self, name: str, hosts: list[str]) -> Pair:
         """Issue a certificate for these addresses and for localhost. The same name again is a renewal."""
-        # RSA: every Java reader of PEM keys takes it.
+        # RSA, because every Java library that reads PEM keys supports it.
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         names: list[x509.GeneralName] = [x509.DNSName("localhost")]
         names += [x509.IPAddress(ipaddress.ip_address(host)) for host in dict.fromkeys(("127.0.0.1", *hosts))]
@@ -107,11 +108,11 @@ class Security:
         }
 
     def zookeeper_flags(self) -> list[str]:
-        """JVM flags of the server: the users are in the file, not on the command line."""
+        """Return JVM flags of the ZooKeeper server. The users are in a file, because command lines are public."""
         return [f"-Djava.security.auth.login.config={self.server_jaas}", _ALLOW_DIGEST]
 
     def store_client_flags(self) -> list[str]:
-        """JVM flags of whoever talks to ZooKeeper: brokers, bookie, the set-up of metadata."""
+        """Return JVM flags of the clients of ZooKeeper: brokers, the bookie, and the tool that creates metadata."""
         return [
             f"-Djava.security.auth.login.config={self.client_jaas}",
             _ALLOW_DIGEST,
@@ -162,7 +163,7 @@ class Security:
             .issuer_name(self._ca_name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            # A machine that slept may have a clock a little behind.
+            # Valid from a time in the past, because the clock of a machine after sleep can be late.
             .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + _VALID)
         )

@@ -1,4 +1,4 @@
-"""Types of the local cluster: requests, results and errors."""
+"""Types of the local cluster: its options, the addresses of brokers, and its error."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PULSAR_VERSION = "4.2.4"
 
 
 class ClusterError(RuntimeError):
-    """An error of the local cluster; the message contains the remedy."""
+    """An error of the local cluster; the message contains what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """What kind of cluster to run.
+    """Options of a cluster.
 
     brokers: how many brokers; 0 starts ZooKeeper alone (no bookie, no metadata).
     mode: which load manager the brokers run.
@@ -28,12 +28,12 @@ class ClusterSpec:
         False leaves Pulsar's own pace (60 s) in place.
     cpu_quota_cores: CPU quota of *each broker*, in cores; None means no cgroup at all.
         ZooKeeper and the bookie are never limited.
-    broker_memory_mb: heap and direct memory of each broker. Pulsar's own are 2,048 and 4,096; the page of the
-        metrics of 10,000 topics needs them.
+    broker_memory_mb: heap and direct memory of each broker. Pulsar's defaults are 2,048 and 4,096; a metrics page of
+        10,000 topics needs these.
     advertise: "bind" advertises the address a broker binds (127.0.1.N); "proxy" advertises
         127.0.0.1N for HTTP, where a proxy of the caller must already listen on the same web
         port (see ``before_brokers`` of ``Cluster``). The binary protocol stays direct.
-    broker_settings, zk_settings: win over everything this package sets in broker.conf and zoo.cfg.
+    broker_settings, zk_settings: lines of broker.conf and zoo.cfg; they override the lines of this package.
     data_dir: an empty or missing directory, kept after stop; None means a temporary one,
         removed on stop and kept when the start fails.
     secure: TLS and tokens at the brokers with authorization on, TLS and SASL at ZooKeeper; ``Cluster.security``
@@ -57,7 +57,7 @@ class ClusterSpec:
     secure: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ClusterError for a value no cluster can have."""
+        """Raise ClusterError if a value is not allowed."""
         if not 0 <= self.brokers <= 9:
             raise ClusterError(f"brokers must be between 0 and 9, not {self.brokers}")
         if self.mode not in ("modular", "extensible"):
@@ -100,7 +100,8 @@ def broker_info(
     secure: bool = False,
     bind_host: str | None = None,
 ) -> BrokerInfo:
-    """Describe broker ``number`` (from 1): it is found at ``bind_host`` (127.0.1.N) and may advertise 127.0.0.1N."""
+    """Return the addresses of broker ``number`` (from 1). It listens on ``bind_host``, by default 127.0.1.N. With
+    ``advertise="proxy"`` it advertises 127.0.0.1N for HTTP."""
     web, service = ("https", "pulsar+ssl") if secure else ("http", "pulsar")
     bind_host = bind_host or f"127.0.1.{number}"
     advertised_host = bind_host if advertise == "bind" else f"127.0.0.{10 + number}"

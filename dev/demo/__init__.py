@@ -1,1 +1,1 @@
-"""The main job on a real cluster: `python -m dev.demo` (or `make demo`)."""
+"""Demonstrate on a real cluster how Bundlekeel balances the load: `python -m dev.demo` (or `make demo`)."""

@@ -20,8 +20,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def end_in_order() -> None:
-    """Let the first Ctrl-C or SIGTERM unwind the run, which stops the sidecars, the traffic and the cluster; later ones
-    must not break into that. Set explicitly: what a script starts with `&` ignores SIGINT."""
+    """Make the first Ctrl-C or SIGTERM stop the sidecars, the traffic and the cluster in order; ignore later ones.
+
+    The handler is set explicitly, because a process that a script starts with `&` ignores SIGINT.
+    """
 
     def unwind(_signal: int, _frame: FrameType | None) -> None:
         for number in _SIGNALS:
@@ -33,7 +35,7 @@ def end_in_order() -> None:
 
 
 def main() -> int:
-    """Parse, run, say what failed. Exit 0 only when everything held."""
+    """Run the demo and print failures. Return 0 only if all conditions were met."""
     parser = argparse.ArgumentParser(
         prog="python -m dev.demo",
         description="Balances a real Pulsar cluster on this machine: all load starts on one of three brokers, three "

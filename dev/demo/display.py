@@ -1,4 +1,4 @@
-"""Output of the demo: a live table while it runs, before and after, moves, verdict."""
+"""Output of the demo: a live table, and then tables of loads before and after, moves, costs and conditions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BAR = 30
 
 
 def bar(value: float, largest: float) -> str:
-    """Return a bar of up to thirty cells."""
+    """Return a text bar of up to thirty characters; `largest` is the value of a full bar."""
     return "█" * round(_BAR * value / largest) if largest > 0 else ""
 
 
 def live(
     rows: Sequence[Load], largest: float, *, phase: str, elapsed: float, leader: str, moves: int, caption: str
 ) -> RenderableType:
-    """The table that is redrawn while the demo runs."""
+    """Return the table that is shown while the demo runs."""
     table = Table(title=f"{phase}   {elapsed:.0f} s", title_justify="left", expand=False)
     table.add_column("broker")
     table.add_column("MB/s", justify="right")
@@ -82,7 +82,7 @@ def moves_table(moves: Sequence[dict[str, Any]], cut_off: Sequence[float]) -> Ta
 
 
 def costs_table(costs: Sequence[Cost]) -> Table:
-    """Memory and CPU of the sidecars when nothing had to be done."""
+    """Return a table with memory and CPU of the sidecars while no bundle had to move."""
     table = Table(title="what the sidecars cost when idle", title_justify="left")
     for name in ("sidecar", "role", "resident MB", "CPU % of a core"):
         table.add_column(name, justify="left" if name in ("sidecar", "role") else "right")
@@ -92,7 +92,7 @@ def costs_table(costs: Sequence[Cost]) -> Table:
 
 
 def verdicts(console: Console, checks: Sequence[tuple[str, bool, str]]) -> None:
-    """Print one line per condition."""
+    """Print one line per condition: its name, whether it was met, and details."""
     for name, passed, detail in checks:
         mark = "[green]✓[/green]" if passed else "[red]✗[/red]"
         console.print(f"{mark} {name}: {detail}")

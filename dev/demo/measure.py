@@ -1,4 +1,4 @@
-"""The demo's own measurements, without Bundlekeel: the brokers' own fresh values."""
+"""Measure the load for the demo directly at the brokers, without Bundlekeel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dev.sidecar import Sidecar
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One broker by its own load report: bytes/s in and out together, and bundles that carry traffic."""
+    """The load of one broker by its own report: bytes/s in and out together, and bundles with traffic."""
 
     broker: str
     throughput: float
@@ -23,7 +23,7 @@ class Load:
 
 
 def loads(cluster: Cluster, mode: str) -> list[Load]:
-    """Ask every broker for its own figures: a fresh load report, or in extensible mode, which has none, its topics."""
+    """Return the load of every broker: from a new load report, or in mode `extensible` from its topics' statistics."""
     look, identity = _by_topics if mode == "extensible" else _by_report, cluster.identity("admin")
     return [look(broker, identity) for broker in cluster.brokers]
 
@@ -58,14 +58,14 @@ def _ask(broker: BrokerInfo, what: str, identity: Identity | None) -> dict[str, 
 
 
 def max_over_mean(rows: list[Load]) -> float:
-    """max/mean of throughput over brokers; 1.0 is even, 0.0 means no load at all."""
+    """Return the highest throughput divided by the mean. 1.0: balanced; 0.0: no load."""
     total = sum(row.throughput for row in rows)
     return max(row.throughput for row in rows) * len(rows) / total if total > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of one sidecar: resident memory in MiB, share of one core during the measurement."""
+    """Cost of one sidecar during the measurement: resident memory in MiB, and CPU use as a share of one core."""
 
     name: str
     role: str
@@ -74,7 +74,7 @@ class Cost:
 
 
 def costs(sidecars: list[Sidecar], seconds: float) -> list[Cost]:
-    """Measure the sidecars that are alive for a while in which nothing has to be done."""
+    """Measure the cost of the running sidecars for `seconds`, while no bundle has to move."""
     alive = [item for item in sidecars if item.alive]
     before = {item.name: item.cost()[1] for item in alive}
     started = time.monotonic()

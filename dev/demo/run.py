@@ -1,4 +1,5 @@
-"""The demo: everything on one broker, take over, three sidecars, kill the leader, wait until it is even."""
+"""The steps of the demo: put all load on one broker, take over, start three sidecars, kill the leader, and wait until
+the load is balanced."""
 
 from __future__ import annotations
 
@@ -25,20 +26,21 @@ from dev.traffic import Traffic, TrafficError, TrafficReport, TrafficSpec
 START_RATIO = 2.5
 END_RATIO = 1.25
 BUSY_BUNDLES = 24
-# Corrections allowed beyond what the whole plan needed: predictions are not exact.
+# Allowed moves in addition to those of the first plan, because predictions are not exact.
 SPARE_MOVES = 2
 _STEADY_POLLS = 3
-# One second lets a broker that stood still for one show double its load in the next, and moves follow.
+# With statistics of one second, a broker that paused for a second would report double its load in the next second, and
+# bundles would move.
 _STATS_SECONDS = "3"
 
 
 class DemoError(RuntimeError):
-    """A step of the demo did not come about in time."""
+    """A step of the demo did not succeed in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of the demo. `stock_stats` runs the brokers with Pulsar's own minute-long intervals."""
+    """Options of the demo. `stock_stats`: brokers update statistics once per minute, as by default."""
 
     mode: Literal["modular", "extensible"] = "modular"
     secure: bool = False
@@ -52,7 +54,7 @@ class Options:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """Result of the demo, for the report and for the verdict."""
+    """Measurements of the demo, for its report and its conditions."""
 
     before: list[Load] = field(default_factory=list)
     after: list[Load] = field(default_factory=list)
@@ -69,7 +71,7 @@ class Outcome:
 
 
 class Demo:
-    """One run against one cluster."""
+    """One run of the demo on a new cluster."""
 
     def __init__(self, options: Options, console: Console, directory: Path) -> None:
         self._options = options
@@ -80,7 +82,7 @@ class Demo:
         self.outcome = Outcome()
 
     def run(self) -> bool:
-        """Run the whole demo; True when everything held."""
+        """Run the whole demo. Return whether all conditions were met."""
         spec = ClusterSpec(
             brokers=3,
             mode=self._options.mode,
@@ -129,14 +131,14 @@ class Demo:
             yield traffic
 
     def _concentrated(self, cluster: Cluster) -> None:
-        """Wait until the brokers report that everything is on one of them."""
+        """Wait until the brokers report that one of them has all load."""
         limit = 200.0 if self._options.stock_stats else 60.0
         earlier: list[float] = []
         with self._live() as live:
             for rows in self._polls(cluster, limit, "the brokers do not report the traffic on one broker"):
                 live.update(self._frame(rows, "everything on one broker", [], ""))
                 uneven = max_over_mean(rows) >= START_RATIO and sum(row.busy_bundles for row in rows) >= BUSY_BUNDLES
-                # The first reports show the ramp-up; "before" starts after a few steady polls.
+                # The first reports show traffic that still grows, so the demo waits for a few equal polls.
                 earlier = [*earlier, sum(row.throughput for row in rows)][-_STEADY_POLLS:] if uneven else []
                 if len(earlier) == _STEADY_POLLS and max(earlier) <= 1.1 * min(earlier):
                     self.outcome.before = rows
@@ -151,7 +153,7 @@ class Demo:
 
     def _balance(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
         """Start three sidecars, kill the leader after its first moves, wait until the load is even."""
-        # All at once: on a busy machine the first one would be half done before the last one runs.
+        # Started in parallel: on a busy machine the first sidecar would move bundles before the last one runs.
         for item in sidecars:
             item.start(wait=False)
         for item in sidecars:
@@ -172,23 +174,24 @@ class Demo:
                     return
 
     def _needed(self, sidecars: list[Sidecar]) -> int:
-        """Moves of the whole plan at the start, with those made and those under way: no hit counts, no budgets."""
+        """Return the number of moves that balance the load, without hit counts and budgets: those of a dry run, those
+        made already, and those in progress."""
         sidecar = sidecars[0]
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
-        # Extensible brokers are asked one by one: the first picture may lack some.
+        # Extensible brokers are queried one at a time, so the first snapshot can lack some.
         brokers = len(self.outcome.before)
         sidecar.until(lambda: len(sidecar.picture()) == brokers, "all brokers are in its picture", within=60.0)
         body = {"ignore_hit_counts": True, "parameters": unlimited}
         needed = 0
 
         def try_plan() -> bool:
-            # A plan holds nothing as long as the policies of its namespaces are being read.
+            # A plan is empty until the policies of its namespaces have been read.
             nonlocal needed
             answer = sidecar.post("/api/v1/plans", body)
             if answer.status_code != 200:
                 raise DemoError(f"a dry run failed: {answer.text}")
             bundles = {move["bundle"] for move in (*answer.json()["moves"], *sidecar.moves())}
-            # Neither contains the bundles in transit; the leader reports them first.
+            # The plan does not contain the bundles in transit, nor do the records. The leader reports them before.
             coming = [row["preallocated"] for one in sidecars for row in one.picture()]
             needed = len(bundles.union(item["bundle"] for items in coming for item in items or ()))
             return needed > 0
@@ -197,7 +200,9 @@ class Demo:
         return needed
 
     def _kill_leader_once(self, sidecars: list[Sidecar], moves: list[dict[str, Any]]) -> None:
-        """Once the first cycle's moves have ended; then wait for the successor to show itself."""
+        """Kill the leader once the moves of the first cycle have ended, and wait for its successor; only once per
+        run.
+        """
         if self.outcome.killed:
             survivor = leader_of(sidecars)
             if not self.outcome.successor and survivor is not None:
@@ -214,11 +219,11 @@ class Demo:
         self._say(f"{leader.name} led and was killed (SIGKILL) after {len(moves)} moves")
 
     def _settle(self, cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> None:
-        """Let it be idle for a while, measure what it costs, stop the traffic and count."""
+        """Measure the cost of the idle sidecars, then stop the traffic and count its messages."""
         self._say(f"even; measuring what the sidecars cost while idle ({self._options.idle:.0f} s)")
         self.outcome.costs = costs(sidecars, self._options.idle)
         self.outcome.moves = self._moves(sidecars)
-        # One report of a busy machine may be far off.
+        # A single report can be wrong on a busy machine.
         for rows in self._polls(cluster, 60.0, "the load did not stay even"):
             self.outcome.after = rows
             if max_over_mean(rows) <= END_RATIO:
@@ -297,7 +302,7 @@ class Demo:
     # --- helpers ---
 
     def _moves(self, sidecars: list[Sidecar]) -> list[dict[str, Any]]:
-        """Return every move that any sidecar has recorded: they share them."""
+        """Return every recorded move. All sidecars share these records."""
         return max((item.moves() for item in sidecars if item.alive), key=len, default=[])
 
     def _phase(self, sidecars: list[Sidecar]) -> str:
@@ -358,7 +363,7 @@ class Demo:
 
     @staticmethod
     def _ended(cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> dict[str, str]:
-        """Return, for each process that no longer runs, the message for the operator."""
+        """Return a message for each process that no longer runs, by its name."""
         ended = {name: str(failure) for name, failure in cluster.failures().items()}
         ended |= {
             item.name: f"{item.name} has ended; its log says:\n{item.tail()}" for item in sidecars if not item.alive

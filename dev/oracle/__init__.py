@@ -1,4 +1,4 @@
-"""Pulsar's real load-balancing classes, asked over a pipe: what `compat` forms and benches are compared with."""
+"""Run Pulsar's real load-balancing classes, to compare the `compat` package and benchmarks with them."""
 
 from dev.oracle.oracle import Oracle, OracleError
 

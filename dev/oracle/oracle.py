@@ -1,4 +1,4 @@
-"""Compile and run the Java oracle (dev/oracle/java) against the cached Pulsar jars."""
+"""Compile and run the Java oracle (dev/oracle/java), a program that calls Pulsar's classes from the cached jars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dev.cluster.spec import PULSAR_VERSION
 from dev.java import NO_COMPILER, NO_JAVA, compiler, find_java
 
 HERE = Path(__file__).parent
-# The last release of the 4.0 line; of it are taken the classes that differ, and its defaults.
+# The last release of Pulsar 4.0. The oracle uses its defaults, and those of its classes that differ from 4.2.
 OLDER_VERSION = "4.0.8"
 
 
@@ -29,14 +29,14 @@ class OracleError(Exception):
 
 
 class Oracle:
-    """One JVM that answers JSON lines in their order. Not to be shared between threads.
+    """A JVM that responds to JSON lines in their order. Only one thread can use it.
 
     >>> with Oracle() as oracle:  # doctest: +SKIP
     ...     oracle.ask({"reset": {"strategy": "threshold", "config": {}}})
     """
 
     def __init__(self, *options: str) -> None:
-        """`options` are given to the JVM, e.g. ``-Xmx2g``."""
+        """`options`: arguments of the JVM, for example ``-Xmx2g``."""
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None
@@ -49,7 +49,8 @@ class Oracle:
         self.close()
 
     def start(self) -> None:
-        """Compile when the sources changed, and start the JVM. Raises OracleError or ClusterError."""
+        """Compile if the sources changed, and start the JVM. Raises OracleError if that fails, ClusterError without
+        jars."""
         java = find_java()
         if java is None:
             raise OracleError(NO_JAVA)
@@ -71,7 +72,7 @@ class Oracle:
         return self.ask_all([line])[0]
 
     def ask_all(self, lines: Iterable[object]) -> list[Any]:
-        """Many lines, written while the answers are read, so that neither side waits for the other."""
+        """Send many lines and return their responses. Writing and reading overlap, so that no pipe fills up."""
         process = self._running()
         encoded = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
         with ThreadPoolExecutor(1) as pool:
@@ -82,7 +83,7 @@ class Oracle:
         return answers
 
     def close(self) -> None:
-        """End the JVM: it stops when its input does."""
+        """End the JVM by closing its input."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -125,13 +126,14 @@ class Oracle:
 
 
 def class_path(classes: Path) -> str:
-    """Our classes, then Pulsar's jars."""
+    """Return the class path: the oracle's classes, then Pulsar's jars."""
     jars = ensure_jars()
     return f"{classes}:{jars[0].parent}/*"
 
 
 def compiled() -> Path:
-    """The folder of the compiled classes, in the cache, keyed by what the sources say; compiles when it is missing."""
+    """Return the directory of the compiled classes in the cache. Its name is a hash of the sources. Compile them if it
+    does not exist."""
     sources = sorted((HERE / "java").glob("*.java"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     target = cache_dir() / f"oracle-{PULSAR_VERSION}-{digest}"
@@ -160,6 +162,6 @@ def _compile(sources: list[Path], path: str, target: Path) -> None:
 
 
 def older_jar(artifact: str = "pulsar-broker") -> Path:
-    """A jar of the 4.0 line (those of `older.lock`), fetched once into the cache."""
+    """Return a jar of Pulsar 4.0 that `older.lock` lists; the first call downloads it into the cache."""
     jars = ensure_jars(HERE / "older.lock", f"pulsar-{OLDER_VERSION}")
     return next(jar for jar in jars if jar.name == f"{artifact}-{OLDER_VERSION}.jar")

@@ -1,4 +1,4 @@
-"""A reverse proxy that records what passes and can break it on purpose."""
+"""A reverse proxy that records HTTP requests and can inject faults."""
 
 from dev.recorder.model import AnswerSeen, RecordedRequest, Route
 from dev.recorder.recorder import Recorder

@@ -1,4 +1,4 @@
-"""The words of the recorder: routes, recorded requests, scripted answers, faults."""
+"""Types of the recorder: routes, recorded requests, scripted responses, faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import h11
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Listen here, forward there; ``http`` routes are parsed, others are plain bytes.
+    """An address on which the recorder listens, and the target to which it forwards. Only ``http`` routes are parsed.
 
     A ``listen_port`` of 0 lets the system choose (see ``Recorder.address``).
     """
@@ -31,7 +31,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRequest:
-    """One HTTP request, noted when its head arrived, whatever became of it.
+    """One HTTP request, recorded when its head arrived, also if it was not forwarded.
 
     wall_ms: wall-clock time. boot_seconds: CLOCK_BOOTTIME, comparable across processes.
     client_port: the port the client called from. target: host:port it is meant for.
@@ -63,13 +63,15 @@ class AnswerSeen:
     boot_seconds: float
 
 
-# The status of a scripted answer that never comes.
+# Status of a scripted response: never respond.
 NEVER = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class ScriptedAnswer:
-    """An answer given instead of forwarding, ``times`` times (None: until cleared); ``NEVER``: none is given."""
+    """A response that replaces forwarding for ``times`` requests (None: until cleared). Status ``NEVER``: no
+    response.
+    """
 
     method: str
     path: re.Pattern[str]
@@ -81,7 +83,7 @@ class ScriptedAnswer:
     where: str | None
 
     def fits(self, request: RecordedRequest) -> bool:
-        """Say whether it is for this request; the expression must match the whole path."""
+        """Return whether this response applies to a request. The expression must match the whole path."""
         return (
             self.method in ("*", request.method)
             and self.path.fullmatch(request.path) is not None
@@ -99,7 +101,7 @@ class ScriptedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults of one listening address; delay in seconds."""
+    """The current faults of one listening address; `delay` is in seconds."""
 
     delay: float = 0.0
     down: bool = False

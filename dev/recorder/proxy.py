@@ -19,10 +19,10 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
-    """Accepts connections of one route and serves each in a task of its own."""
+    """Accepts the connections of one route and serves each in its own task."""
 
     def __init__(self, route: Route, address: str, state: State) -> None:
-        """``address`` is the listening "host:port" faults are set for; its port may be 0 at first."""
+        """``address``: the listening "host:port", by which faults are looked up. Port 0 is replaced in ``listen``."""
         self.route = route
         self.address = address
         self._state = state
@@ -34,7 +34,7 @@ class Proxy:
     # --- life ------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Begin to accept; the address is final afterwards. Raises OSError when it is taken."""
+        """Start to accept connections and store the real address. Raises OSError if the address is in use."""
         host, _, port = self.address.rpartition(":")
         self._server = await asyncio.start_server(self._accept, host, int(port))
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
@@ -60,7 +60,7 @@ class Proxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Transports close in the next turn of the loop.
+        # Transports close in the next iteration of the event loop.
         await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,7 +69,7 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one client; a connection that breaks is an ordinary end."""
+        """Serve one client. A broken connection ends this without an error."""
         connection = Connection(self, reader, writer)
         try:
             if self.route.http:
@@ -87,13 +87,13 @@ class Proxy:
     # --- what connections ask --------------------------------------------------------------
 
     async def hold(self) -> None:
-        """Wait as long as the faults of this address say."""
+        """Wait for the delay of this address, and while it is frozen."""
         if delay := self._state.faults_of(self.address).delay:
             await asyncio.sleep(delay)
         await self._thawed.wait()
 
     def record(self, head: h11.Request, client_port: int) -> RecordedRequest:
-        """Note a request."""
+        """Store a request."""
         path, _, query = head.target.decode("latin-1").partition("?")
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
         with self._state.lock:
@@ -125,7 +125,8 @@ class Proxy:
 
 
 class Side:
-    """One connection as HTTP/1.1 messages. Received messages are forwarded unchanged, with a new framing."""
+    """One of the two connections, which sends and receives HTTP/1.1 messages. Forwarded messages keep their content and
+    get new framing."""
 
     def __init__(self, role: type[h11.CLIENT | h11.SERVER], streams: Streams) -> None:
         """``role`` is the role that this side plays."""
@@ -146,7 +147,7 @@ class Side:
         await self.writer.drain()
 
     def ready(self) -> bool:
-        """Whether the connection may carry another request; prepares it for one."""
+        """Return whether the connection can be used for another request, and prepare it for that."""
         if (self.http.our_state, self.http.their_state) != (h11.DONE, h11.DONE):
             return False
         self.http.start_next_cycle()
@@ -154,7 +155,7 @@ class Side:
 
 
 class Connection:
-    """One client's connection and, once something was forwarded, the one to the target."""
+    """A client's connection and, after the first forwarded request, its connection to the target."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take over an accepted connection."""
@@ -172,7 +173,7 @@ class Connection:
             reset(self._client.writer)
 
     def abort(self) -> None:
-        """Reset both connections: the peers must see that something went wrong."""
+        """Reset both connections, so that both ends notice an error."""
         reset(self._client.writer)
         if self._up is not None:
             reset(self._up.writer)
@@ -195,7 +196,7 @@ class Connection:
     # --- plain bytes -----------------------------------------------------------------------
 
     async def serve_bytes(self) -> None:
-        """Pass bytes both ways until either side is done in both directions."""
+        """Pass bytes in both directions until both are finished or one connection breaks."""
         await self._proxy.hold()
         up = await self._connect()
         client = self._client
@@ -206,14 +207,14 @@ class Connection:
             await self._proxy.hold()
             sink.write(data)
             await sink.drain()
-        # One side may be done while the other still talks.
+        # One end can finish while the other still sends.
         if sink.can_write_eof():
             sink.write_eof()
 
     # --- HTTP ------------------------------------------------------------------------------
 
     async def serve_http(self) -> None:
-        """Serve requests one after the other; pipelined ones wait in the buffer."""
+        """Serve one request at a time; pipelined requests wait in the buffer."""
         port = self._client.writer.get_extra_info("peername")[1]
         while isinstance(head := await self._client.receive(), h11.Request):
             request = self._proxy.record(head, port)
@@ -227,13 +228,13 @@ class Connection:
                 return
 
     async def _answer_instead(self, request: RecordedRequest, answer: ScriptedAnswer) -> None:
-        """Swallow a request and answer it."""
-        # A client that waits for "100 Continue" sends no body before; the connection is then used up.
+        """Read a request without forwarding it, and send the scripted response."""
+        # A client that waits for "100 Continue" does not send the body, so the connection cannot be used again.
         if not self._client.http.they_are_waiting_for_100_continue:
             while not isinstance(await self._client.receive(), h11.EndOfMessage):
                 pass
         if answer.status == NEVER:
-            # Until the client gives up, or whoever set it cuts the connection.
+            # Until the client closes the connection, or a fault cuts it.
             while await self._client.reader.read(CHUNK_BYTES):
                 pass
             return
@@ -244,14 +245,14 @@ class Connection:
     async def _forward(self, head: h11.Request, request: RecordedRequest) -> None:
         """Forward a request and its response.
 
-        Both run at once: a client may wait for "100 Continue" before it sends the body.
+        Both run in parallel, because a client can wait for "100 Continue" before it sends the body.
         """
         up = await self._connect()
         await up.send(head)
         body = asyncio.ensure_future(self._send_body(up))
         try:
             await self._send_answer(request, up)
-            # A target that answers early may leave the rest of the body unread.
+            # A target that responds early can leave the rest of the body unread.
             await asyncio.wait([body], timeout=CONNECT_SECONDS)
         finally:
             body.cancel()
@@ -266,15 +267,15 @@ class Connection:
                 event = await self._client.receive()
                 await up.send(event)
         except (OSError, h11.ProtocolError):
-            # The target must not wait for the rest, nor this side for its answer.
+            # The body is incomplete: the target must not wait for the rest, nor this proxy for the response.
             reset(up.writer)
             raise
 
     async def _send_answer(self, request: RecordedRequest, up: Side) -> None:
-        """Pass on one response with the interim ones before it."""
+        """Forward one response, and the interim responses (1xx) before it."""
         while not isinstance(event := await up.receive(), h11.ConnectionClosed):
             if isinstance(event, h11.Response):
-                # Noted first: whether or not the client still hears it, this is what became of its request.
+                # Recorded first, because this is the result of the request even if the client does not receive it.
                 self._proxy.answered(request, event.status_code)
             await self._client.send(event)
             if isinstance(event, h11.EndOfMessage):

@@ -1,4 +1,4 @@
-"""The caller's side of the recorder: it starts the thread, reads the records, sets faults."""
+"""The interface of the recorder: start its thread, read recorded requests, set faults."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 
 class Recorder(LoopThread):
-    """A recording reverse proxy with an event loop and a thread of its own.
+    """A recording reverse proxy with its own thread and event loop.
 
-    Usable from synchronous and asynchronous code, from any thread, as a context manager of either
-    kind. Faults may be set before it is started, for listening ports that are not 0. Where a method
-    takes ``where``, None means every address, "http" or "tcp" every address of that kind, and
-    "host:port" that listening address.
+    Any thread can use it, also as a context manager with `with` or `async with`. Faults can be set before the start if
+    the listening port is not 0. ``where`` selects addresses: None selects all, "http" or "tcp" all of that kind, and
+    "host:port" this listening address.
     """
 
     def __init__(self, routes: Iterable[Route | tuple[str, int, str, int]], http: bool = True) -> None:
-        """``http`` says what kind plain tuples (listen host, port, target host, port) are."""
+        """``http``: whether routes given as tuples (listen host, port, target host, port) are HTTP."""
         super().__init__("recorder")
         self.routes = [route if isinstance(route, Route) else Route(*route, http=http) for route in routes]
         self._state = State()
@@ -50,14 +49,14 @@ class Recorder(LoopThread):
     # --- life ------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Recorder:
-        """Start without holding up the caller's loop."""
+        """Start without blocking the caller's event loop."""
         await asyncio.to_thread(self.start)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop without holding up the caller's loop."""
+        """Stop without blocking the caller's event loop."""
         await asyncio.to_thread(self.stop)
 
     async def _listen(self) -> None:
@@ -83,7 +82,9 @@ class Recorder(LoopThread):
         return f"{self.routes[index].listen_host}:{self.routes[index].listen_port}"
 
     def requests(self, user_agent_prefix: str = "") -> list[RecordedRequest]:
-        """Return the HTTP requests so far, oldest first; "bundlekeel" gives those of the service."""
+        """Return the HTTP requests so far, oldest first. ``user_agent_prefix``: only those with such a User-Agent, such
+        as "bundlekeel" for sidecars.
+        """
         with self._state.lock:
             return [r for r in self._state.requests if r.user_agent.startswith(user_agent_prefix)]
 
@@ -101,7 +102,7 @@ class Recorder(LoopThread):
     # --- faults ----------------------------------------------------------------------------
 
     def set_delay(self, seconds: float, where: str | None = None) -> None:
-        """Hold every request (HTTP) or every read of up to 64 KiB (TCP) this long; 0 ends it."""
+        """Delay every request (HTTP) or every read of up to 64 KiB (TCP) by ``seconds``; 0 ends the delay."""
         self._change(where, delay=seconds)
 
     def set_down(self, down: bool, where: str | None = None) -> None:
@@ -111,8 +112,8 @@ class Recorder(LoopThread):
     def freeze(self, frozen: bool, where: str | None = None) -> None:
         """Accept connections and requests but pass nothing on.
 
-        Thawing passes on what waited, also for clients that gave up meanwhile, as a process
-        that was stopped and continued does.
+        When it ends, all waiting data is forwarded, also for clients that have closed their connection. A process that
+        was stopped and continued behaves like this.
         """
         self._change(where, frozen=frozen)
 
@@ -154,7 +155,7 @@ class Recorder(LoopThread):
     def hang(
         self, method: str, path_regex: str, times: int | None = 1, user_agent_prefix: str = "", where: str | None = None
     ) -> None:
-        """Take the next fitting requests and never answer them; neither does the target hear of them."""
+        """Accept the next matching requests and never respond. They are not forwarded to the target."""
         self.answer(method, path_regex, NEVER, times=times, user_agent_prefix=user_agent_prefix, where=where)
 
     def clear_answers(self) -> None:

@@ -1,4 +1,4 @@
-"""Real producers and consumers that notice every lost message and every break in service."""
+"""Real producers and consumers that count lost messages and measure every break in service."""
 
 from dev.traffic.admin import AdminError, ensure_namespace, place_all_on
 from dev.traffic.bundles import bundle_of, topic_hash

@@ -1,4 +1,4 @@
-"""The few admin calls traffic needs: create a namespace, read its bundles, choose their owner."""
+"""The admin requests that traffic needs: create a namespace, read its bundles, choose their owner."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from urllib.parse import quote, urljoin, urlsplit
 from dev.identity import Identity
 from dev.traffic.bundles import bundle_of
 
-# Not "bundlekeel": recordings of the service's own requests are found by that name.
+# Not "bundlekeel", because the recorder finds the sidecars' requests by that User-Agent.
 USER_AGENT = "traffic-generator/1"
 MAX_HOPS = 5
-# An unload may last as long as the broker's own limit of 60 s.
+# Longer than a broker's own time limit for an unload, which is 60 s.
 TIMEOUT_SECONDS = 90.0
 PLACE_ATTEMPTS = 8
 
@@ -62,7 +62,7 @@ def _connection(netloc: str, identity: Identity | None) -> http.client.HTTPConne
 def _call(
     method: str, url: str, body: object | None = None, also: Sequence[int] = (), identity: Identity | None = None
 ) -> bytes:
-    """Make a call that must succeed, or be answered with a status in ``also``."""
+    """Send a request and return the response. Raises AdminError unless it succeeds or its status is in ``also``."""
     status, answer = request(method, url, body, identity)
     if status == 500 and b"BadVersion" in answer:  # another client created it at the same time
         status, answer = request(method, url, body, identity)
@@ -90,8 +90,8 @@ def ensure_namespace(admin_url: str, namespace: str, bundles: int, identity: Ide
 def place_all_on(broker_id: str, web_url: str, topics: Iterable[str], identity: Identity | None = None) -> None:
     """Make one broker the owner of the bundles of all these topics, whoever owns them now.
 
-    ``broker_id`` is the wished owner's advertised "host:port", ``web_url`` any broker's URL.
-    Cuts off clients of bundles that had another owner. Raises AdminError when it does not work.
+    ``broker_id``: advertised "host:port" of the new owner. ``web_url``: URL of any broker. Clients of bundles that move
+    are cut off for a moment. Raises AdminError if a bundle does not move.
     """
     base = web_url.rstrip("/")
     boundaries: dict[str, list[int]] = {}
@@ -111,20 +111,21 @@ def place_all_on(broker_id: str, web_url: str, topics: Iterable[str], identity: 
 
 
 def _place(broker_id: str, topic: str, bundle: str, extensible: bool, identity: Identity | None) -> None:
-    """Ask the wished owner to take a bundle until a lookup names it; unload from others between."""
+    """Repeat lookups at the new owner, and unloads from other owners, until a lookup returns the new owner."""
     domain, _, path = topic.partition("://")
     namespace, _, name = path.rpartition("/")
     wished = f"{'http' if identity is None else 'https'}://{broker_id}"
     lookup = f"{wished}/lookup/v2/topic/{domain}/{namespace}/{quote(name, safe='')}"
     unload = f"{wished}/admin/v2/namespaces/{bundle}/unload"
-    # Modular: asked with authority, a broker takes an unowned bundle itself, without its leader; the destination of
-    # the unload keeps clients that ask first from taking it elsewhere. Extensible: the unload hands over by itself.
+    # Modular: after an authoritative lookup a broker takes an unowned bundle without its leader. The unload has a
+    # destination, so that an earlier lookup by a client does not assign another broker. Extensible: the unload itself
+    # transfers the bundle.
     query = "" if extensible else "?authoritative=true"
     for attempt in range(PLACE_ATTEMPTS):
         status, answer = request("GET", lookup + query, identity=identity)
         if status == 200 and _owner(answer) == broker_id:
             return
-        # Before the unload and not after it: clients that look up first take the bundle elsewhere.
+        # Before the unload, because after it a client's lookup could assign the bundle to another broker first.
         time.sleep(0.2 * attempt)
         if status == 200:
             request("PUT", f"{unload}?destinationBroker={quote(broker_id, safe='')}", identity=identity)

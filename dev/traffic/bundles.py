@@ -37,10 +37,9 @@ def bundle_of(topic: str, boundaries: Sequence[int]) -> str:
 
 
 def covers(bundle: str, topic: str) -> bool:
-    """Say whether a bundle ("tenant/namespace/range", or the bare range) holds a topic.
+    """Return whether a bundle ("tenant/namespace/range", or only the range) contains a topic.
 
-    Works for bundles that appeared by a split after the topic was planned.
-    Raises ValueError when ``bundle`` does not end in a range.
+    The bundle can also be the result of a later split. Raises ValueError if ``bundle`` does not end in a range.
     """
     namespace, _, hash_range = bundle.rpartition("/")
     low, _, high = hash_range.partition("_")

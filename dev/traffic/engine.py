@@ -22,14 +22,14 @@ from dev.traffic.topic import MAX_PENDING, TopicState
 
 SUBSCRIPTION = "traffic-check"
 TICK_SECONDS = 0.01
-# A pacer that stood still makes up for at most this much; the rest is counted as skipped.
+# After a pause the pacer sends the messages of at most this time; the others count as skipped.
 CATCH_UP_SECONDS = 0.5
 ACK_EVERY_SECONDS = 1.0
 OPENERS = 4
 
 
 class Engine:
-    """All topics of one run."""
+    """The clients of all topics of one run."""
 
     def __init__(self, spec: TrafficSpec, plans: Sequence[TopicPlan], client_log: str) -> None:
         """Connect to nothing yet; ``client_log`` is the file of the client library's own log."""
@@ -59,9 +59,9 @@ class Engine:
     # --- life ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open every client, see one message through each topic, then begin steady traffic.
+        """Open all clients, wait until each topic has delivered one message, then start steady traffic.
 
-        Raises TrafficError when that is not done within the spec's ``start_seconds``.
+        Raises TrafficError if this takes longer than the spec's ``start_seconds``.
         """
         deadline = time.monotonic() + self._spec.start_seconds
         with ThreadPoolExecutor(OPENERS) as pool:
@@ -80,18 +80,18 @@ class Engine:
         self._pacer.start()
 
     def stop(self) -> TrafficReport:
-        """Stop making messages, wait for those under way while they come, and report."""
+        """Stop publishing, wait as long as messages still arrive, and return the final report."""
         self._halt.set()
         if self._pacer is not None:
             self._pacer.join()
         self._ended = now = time.monotonic()
         received, deadline = -1, now
-        # A slow consumer loses nothing: only when nothing more arrives, the rest is lost.
+        # Messages count as lost only when no more messages arrive, because a slow consumer loses none.
         while now <= deadline and any(s.unsettled or s.unconsumed for s in self._topics):
             if (count := sum(s.received.count for s in self._topics)) > received:
                 received, deadline = count, min(now + self._spec.drain_seconds, self._ended + DRAIN_AT_MOST_SECONDS)
             self._retry(now)
-            # Looking costs the more the more is missing, on the processor that the consumers need.
+            # Pause between two checks, because counting missing messages uses CPU that the consumers need.
             time.sleep(10 * TICK_SECONDS)
             now = time.monotonic()
         return self.report(final=True)
@@ -101,7 +101,7 @@ class Engine:
         self._client.close()
 
     def _open(self, state: TopicState, deadline: float) -> Any:
-        """Create a topic's consumer and then its producer, so that nothing is published unseen."""
+        """Create a topic's consumer and then its producer, so that the consumer receives all messages."""
         self._persist(deadline, partial(self._subscribe, state))
         create = partial(
             self._client.create_producer,
@@ -204,7 +204,7 @@ class Engine:
     # --- reporting -------------------------------------------------------------------------
 
     def acked(self) -> dict[str, int]:
-        """Acknowledged messages of each topic so far: cheap enough to ask for every second."""
+        """Return the number of acknowledged messages of each topic so far. It is cheap enough for every second."""
         return {state.plan.topic: state.acked.count for state in self._topics}
 
     def report(self, final: bool = False) -> TrafficReport:
@@ -250,10 +250,10 @@ class Engine:
 
 
 class _Listener:
-    """Takes a topic's messages, and acknowledges everything up to the newest once a second.
+    """Receives a topic's messages, and acknowledges all up to the newest once per second.
 
-    One cumulative acknowledgement a second costs far less than one a message; what a move
-    redelivers because of it is told apart from real duplicates by its stored place.
+    One cumulative acknowledgement per second is much cheaper than one per message. Because of it, a move redelivers
+    messages; their message ids distinguish these from real duplicates.
     """
 
     def __init__(self, state: TopicState) -> None:
@@ -271,7 +271,7 @@ class _Listener:
         try:
             consumer.acknowledge_cumulative(message)
         except pulsar.PulsarException:
-            # Cut off at this moment: the next message acknowledges this one too.
+            # The client is disconnected now. The acknowledgement of the next message includes this one.
             self._acked_at = 0.0
 
 

@@ -1,18 +1,18 @@
-"""Small instruments: which sequence numbers were seen, how late, and how long nothing happened."""
+"""Counters for clients: which sequence numbers arrived, with which latency, and the longest times without a message."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-# Eight buckets per doubling: a quantile is read with an error below 10 %.
+# Eight buckets per factor of two, so that the error of a quantile is below 10 %.
 BUCKETS_PER_DOUBLING = 8
 SMALLEST_MS = 0.01
 BUCKETS = 200
 
 
 class SeqTracker:
-    """A set of sequence numbers that is nearly always a run from 0, kept in little memory."""
+    """A set of sequence numbers that uses little memory, because it stores the complete range from 0 as one number."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -21,7 +21,7 @@ class SeqTracker:
         self._ahead: set[int] = set()
 
     def add(self, seq: int) -> bool:
-        """Note a number; return False when it was there before."""
+        """Add a number. Return False if the set contained it already."""
         if seq < self.next or seq in self._ahead:
             return False
         self.count += 1
@@ -35,7 +35,7 @@ class SeqTracker:
         return True
 
     def __contains__(self, seq: int) -> bool:
-        """Say whether the number was noted."""
+        """Return whether the set contains the number."""
         return seq < self.next or seq in self._ahead
 
     def missing(self, other: SeqTracker) -> int:
@@ -53,7 +53,7 @@ class Latencies:
         self._buckets = [0] * BUCKETS
 
     def add(self, ms: float) -> None:
-        """Note one duration."""
+        """Add one duration."""
         self.max_ms = max(self.max_ms, ms)
         index = int(math.log2(ms / SMALLEST_MS) * BUCKETS_PER_DOUBLING) if ms > SMALLEST_MS else 0
         self._buckets[min(index, BUCKETS - 1)] += 1
@@ -70,7 +70,7 @@ class Latencies:
 
     @staticmethod
     def joined(parts: Iterable[Latencies]) -> Latencies:
-        """Return the histogram of everything the parts have seen."""
+        """Return the sum of several histograms."""
         whole = Latencies()
         for part in parts:
             whole.max_ms = max(whole.max_ms, part.max_ms)
@@ -85,7 +85,7 @@ class GapMeter:
     Times are monotonic seconds.
     """
 
-    # A client cut off for good makes one gap, not many; this bounds what a flapping one keeps.
+    # Largest number of listed gaps, for clients that are disconnected again and again.
     MAX_GAPS = 1000
 
     def __init__(self, floor: float, expected: float) -> None:
@@ -102,7 +102,7 @@ class GapMeter:
         self.gaps.clear()
 
     def mark(self, now: float) -> None:
-        """Note an event."""
+        """Record an event at monotonic time `now`."""
         if self._last is not None:
             silence = now - self._last
             self.longest = max(self.longest, silence)
@@ -111,7 +111,7 @@ class GapMeter:
         self._last = now
 
     def open_gap(self, now: float) -> tuple[float, float] | None:
-        """Return (start, seconds) of a listed-size silence that still lasts, or None."""
+        """Return (start, seconds) of a silence that has not ended, if it is long enough to be listed; else None."""
         if self._last is None or now - self._last < self.floor:
             return None
         return self._last, now - self._last

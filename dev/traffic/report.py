@@ -72,7 +72,7 @@ class TrafficReport:
     end_to_end_*: from the first attempt to send until received.
     errors: failed attempts by the client's result name.
     skipped: messages not made because the generator was behind or a topic's client queue full.
-    stall_seconds: longest the generator itself stood still; a gap no longer than this may be ours.
+    stall_seconds: longest pause of the generator itself, which can be the cause of gaps up to this length.
     cpu_seconds: processor time used by the generator's process.
     """
 

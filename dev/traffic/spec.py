@@ -14,7 +14,7 @@ DRAIN_AT_MOST_SECONDS = 300.0
 
 
 class TrafficError(RuntimeError):
-    """Traffic cannot run as asked, or its process ended early; the message says why."""
+    """Traffic cannot run with these options, or its process ended early; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class TrafficSpec:
     identity: Identity | None = None
 
     def __post_init__(self) -> None:
-        """Raise TrafficError for values that make no sense."""
+        """Raise TrafficError if a value is not allowed."""
         tenant, _, name = self.namespace.partition("/")
         if not tenant or not name or "/" in name:
             raise TrafficError(f'namespace must be "tenant/namespace", not {self.namespace!r}')
@@ -85,7 +85,7 @@ class TopicPlan:
 
 
 def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> list[TopicPlan]:
-    """Choose topics so that every busy bundle has its share; the same spec gives the same plan.
+    """Choose topics so that every busy bundle has ``topics_per_bundle``; the same spec gives the same plan.
 
     ``boundaries`` are the namespace's real ones; None means those of a fresh namespace.
     Raises TrafficError when there are fewer bundles than must be busy.
@@ -107,7 +107,7 @@ def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> l
 
 
 def turned(rates: Sequence[float], turns: int) -> list[float]:
-    """Return the rates of topics after `turns` turns."""
+    """Return the rates of topics after they have moved `turns` times, each time by a third of the list."""
     shift = turns * -(-len(rates) // 3) % len(rates)
     return [*rates[shift:], *rates[:shift]]
 

@@ -12,7 +12,7 @@ from dev.traffic.report import Gap, GapKind, TopicReport
 from dev.traffic.spec import HEADER_BYTES, TopicPlan, TrafficSpec
 
 MAX_PENDING = 1000
-# A failed send waits this long before the next try, so that a dead topic does not spin.
+# Seconds before a failed message is sent again, so that retries to a dead topic do not use all CPU.
 RETRY_SECONDS = 0.2
 REMEMBERED_IDS = 4000
 _HEADER = struct.Struct(">QQq")
@@ -72,7 +72,7 @@ class TopicState:
         return _HEADER.pack(self.run, seq, first_ns) + self._padding
 
     def on_acked(self, seq: int, sent: float, now: float) -> None:
-        """Note that a broker has stored a message; ``sent`` is when this attempt began."""
+        """Record that a broker has stored a message. ``sent``: start of this attempt (monotonic seconds)."""
         with self._lock:
             self._outstanding -= 1
             self.acked.add(seq)
@@ -80,7 +80,7 @@ class TopicState:
             self._publish_gaps.mark(now)
 
     def on_failed(self, seq: int, first_ns: int, now: float, error: str) -> None:
-        """Note a failed attempt; the message will be tried again under the same number."""
+        """Record a failed attempt. The message will be sent again with the same sequence number."""
         with self._lock:
             self._outstanding -= 1
             self._failed += 1
@@ -95,7 +95,7 @@ class TopicState:
     # --- consume side ----------------------------------------------------------------------
 
     def on_message(self, data: bytes, key: MessageKey, now: float) -> None:
-        """Note a received message; ``key`` is its stored place (ledger, entry, batch index)."""
+        """Record a received message. ``key``: its message id (ledger, entry, batch index)."""
         run, seq, first_ns = _HEADER.unpack_from(data)
         if run != self.run:
             return
@@ -127,7 +127,7 @@ class TopicState:
             self.publish, self.end_to_end = Latencies(), Latencies()
 
     def report(self, final: bool) -> TopicReport:
-        """Return the counts so far; acknowledged but unreceived messages are lost once it is final."""
+        """Return the counts so far. If ``final``, acknowledged messages that were not received count as lost."""
         with self._lock:
             waiting = self.received.missing(self.acked)
             return TopicReport(

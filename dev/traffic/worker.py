@@ -1,4 +1,4 @@
-"""The generator's own process: obeys JSON lines on standard input, answers with JSON lines.
+"""The process of the traffic generator: it reads JSON lines from standard input and responds with JSON lines.
 
 Its argument is a directory for logs. First line in: ``Job``; then "acked", "report" or "stop" lines, or new
 rates by topic. Answers: {"ready": true}, counts by topic, a report, or {"error": "…"}. The end of standard input means
@@ -25,21 +25,21 @@ from dev.traffic.spec import TopicPlan, TrafficError, TrafficSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The task of the process."""
+    """The first input line: what traffic to generate."""
 
     spec: TrafficSpec
     plans: list[TopicPlan]
 
 
 def _private_stdout() -> BinaryIO:
-    """Keep standard output for answers alone: libraries that print write to standard error."""
+    """Return standard output for responses, and redirect all other output, as of libraries, to standard error."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return answers
 
 
 def _commands(directory: Path) -> queue.SimpleQueue[bytes]:
-    """Read lines on a thread, so that the parent's death is noticed while a command is obeyed."""
+    """Read lines in a thread, so that the parent's death is noticed while a command runs."""
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read() -> None:
@@ -53,8 +53,8 @@ def _commands(directory: Path) -> queue.SimpleQueue[bytes]:
 
 
 def main() -> None:
-    """Run one job; never returns while the parent lives and has not said stop."""
-    # Ctrl-C reaches the whole terminal group; the parent decides how this process ends.
+    """Run one job until the parent sends "stop" or dies."""
+    # Ignore Ctrl-C, which the whole process group receives. The parent stops this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = _private_stdout()
 
@@ -79,7 +79,7 @@ def main() -> None:
             answer(engine.acked() if command == b"acked" else engine.report())
     answer(engine.stop())
     engine.close()
-    # Threads of the client library must not keep a finished run alive.
+    # Exit without waiting for threads of the client library.
     os._exit(0)
 
 

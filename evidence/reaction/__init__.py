@@ -1,1 +1,1 @@
-"""Reaction side by side: who makes an uneven cluster even, how fast, at what price for clients."""
+"""Compare load balancers: which ones balance a cluster, how fast, and how long clients are cut off meanwhile."""

@@ -14,7 +14,7 @@ from evidence.reaction.contenders import CONTENDERS, Contender
 from evidence.reaction.figures import Spread
 from evidence.reaction.run import FAST_WARM_SECONDS, WARM_SECONDS, Options, ReactionError, Result, run
 
-# A machine that is busy with something else may spoil one; more than that is a fault.
+# Attempts per run: a busy machine can spoil one. If all fail, the command fails.
 _ATTEMPTS = 3
 
 
@@ -79,7 +79,7 @@ def _sentence(result: Result) -> str:
 
 
 def _once(contender: Contender, number: int, options: Options) -> bool:
-    """One run that counts, after at most a few attempts."""
+    """Make one run, again if it does not count. Return whether a run counted within the allowed attempts."""
     path = page.path_of(contender, number, options.variant)
     logs = page.LOGS / path.relative_to(page.RAW)
     logs.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def _once(contender: Contender, number: int, options: Options) -> bool:
         _say(_sentence(result))
         if result.counts:
             return True
-        _say(f"it does not count: it began at max/mean {result.start_ratio:.2f} with {result.rate_before:.0f} msg/s")
+        _say(f"run does not count: it started at max/mean {result.start_ratio:.2f}, {result.rate_before:.0f} msg/s")
     return False
 
 
@@ -117,7 +117,7 @@ def main() -> int:
             print(f"{contender.name:24} {len(page.results_of(contender, options.variant))} runs kept")
         return 0
     passed = True
-    # One run of everybody, then the next: what changes on the machine meanwhile meets all of them.
+    # First one run of each contender, then the second of each, so that a slower machine affects all of them.
     for number in range(1, arguments.runs + 1):
         for contender in contenders:
             if arguments.resume and page.load(page.path_of(contender, number, options.variant)) is not None:

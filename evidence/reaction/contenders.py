@@ -11,15 +11,15 @@ from dev.cluster.spec import Mode
 Counters = Literal["brokers", "prometheus", "off"]
 AVG_SHEDDER = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
 
-# PIP-364 asks for both names, and recommends a half instead of 0.2.
+# PIP-364 requires both names, and recommends 0.5 instead of 0.2.
 AVG = {
     "loadBalancerLoadSheddingStrategy": AVG_SHEDDER,
     "loadBalancerLoadPlacementStrategy": AVG_SHEDDER,
     "maxUnloadPercentage": "0.5",
 }
-# Brokers of this size carry less than the 10 MB/s that it wants to take off a broker at least: stock, it moves nothing.
+# ThresholdShedder moves at least 10 MB/s from a broker by default. Brokers of this size have less, so it moves nothing.
 THRESHOLD = {"loadBalancerBundleUnloadMinThroughputThreshold": "0.0"}
-# Whole minutes, so 1 is the shortest; it is stock, and named here because it bounds what native shedders can do.
+# The interval is an integer of minutes, so 1 is the shortest. That is the default; it limits how fast shedders react.
 SHORTEST_INTERVALS = {"loadBalancerSheddingIntervalMinutes": "1", "loadBalancerHostUsageCheckIntervalMinutes": "1"}
 FASTEST_AVG = {
     **SHORTEST_INTERVALS,
@@ -28,23 +28,23 @@ FASTEST_AVG = {
 }
 FASTEST_TRANSFER = {
     **SHORTEST_INTERVALS,
-    # It acts when the count is above this.
+    # AvgShedder acts when its count of hits exceeds this value.
     "loadBalancerSheddingConditionHitCountThreshold": "0",
-    # Pulsar's own spelling.
+    # Pulsar's key has this spelling.
     "loadBalanceSheddingDelayInSeconds": "0",
-    # No smoothing: the score is the newest one.
+    # No average over time: the score is that of the newest report.
     "loadBalancerHistoryResourcePercentage": "0.0",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One row of the comparison.
+    """One balancer with its settings: a row of the comparison.
 
-    ours: Bundlekeel sheds, on its shipped settings; otherwise the brokers do.
-    fast: the brokers count traffic every second (dev/cluster); otherwise every minute, as Pulsar ships.
-    counters: where Bundlekeel reads counters; "brokers" is what it ships with.
-    broker_settings: what differs from stock in broker.conf besides that; `changed` says it in few words.
+    ours: Bundlekeel balances, with its default settings; otherwise the brokers' own shedder.
+    fast: brokers measure traffic every second (dev/cluster); otherwise every minute, Pulsar's default.
+    counters: where Bundlekeel reads topic counters; "brokers" is the default.
+    broker_settings: other changed keys of broker.conf; `changed` describes them in few words.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Contender:
 
     @property
     def statistics(self) -> str:
-        """The row's name in tables."""
+        """Return the text of the column "settings" in the tables."""
         if self.ours:
             stock = {"brokers": "stock", "prometheus": "stock, counters of Prometheus", "off": "stock, reports only"}
             return "fast statistics" if self.fast else stock[self.counters]

@@ -1,4 +1,4 @@
-"""Results of a run, without I/O: load by owner, when it became balanced, moves, gaps, medians."""
+"""Compute the results of a run from its samples: load by owner, time until balanced, moves, publish gaps, medians."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# Below this the load counts as even; at least that much, a run counts at all.
+# Up to EVEN_RATIO (max/mean) the load is balanced. A run counts only if it starts at UNEVEN_RATIO or more.
 EVEN_RATIO = 1.25
 UNEVEN_RATIO = 2.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One look at the cluster, at monotonic time `at`.
+    """The state of the cluster at monotonic time `at` (seconds).
 
     loads: messages/s acknowledged to clients, by the broker that owns their bundle; every broker has an entry.
     owners: bundle -> broker; a bundle that no broker owns at the moment is absent.
@@ -33,9 +33,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A bundle left `source` after `left` and was seen at `destination` at `seen` (monotonic seconds).
-
-    Source and destination may be the same: unloaded, and taken again by the same broker.
+    """A change of a bundle's owner. `left`: when `source` was last seen as the owner. `seen`: when `destination` was
+    first seen as the owner. Both are monotonic seconds. Source and destination are equal if the same broker loaded it
+    again.
     """
 
     bundle: str
@@ -47,7 +47,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Median, 95th percentile and worst of some seconds; all 0.0 when there were none."""
+    """Median, 95th percentile and maximum of some durations in seconds; all 0.0 if there are none."""
 
     count: int
     median: float
@@ -56,23 +56,25 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
-        """Summarise, for instance, the gap of each move: `Spread.of(outcome.cut_off)`."""
+        """Return the summary of durations, for example of the publish gaps of all moves."""
         ordered = sorted(values)
         if not ordered:
             return Spread(count=0, median=0.0, p95=0.0, worst=0.0)
-        # Nearest rank: of few values, the worst one rather than something between.
+        # Nearest rank: the percentile of few values is their maximum, not an interpolated value.
         p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
         return Spread(count=len(ordered), median=statistics.median(ordered), p95=p95, worst=ordered[-1])
 
 
 def max_over_mean(loads: Sequence[float]) -> float:
-    """max/mean: 1.0 is even, the number of brokers is everything on one; 0.0 without any load."""
+    """Return the highest load divided by the mean. 1.0: balanced; the number of brokers: one has all load; 0.0: no
+    load.
+    """
     total = sum(loads)
     return max(loads) * len(loads) / total if total > 0 else 0.0
 
 
 def rates(newer: Mapping[str, int], older: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Messages/s of each topic between two counts."""
+    """Return the messages per second of each topic, from two counts that are `seconds` apart."""
     return {topic: (count - older.get(topic, 0)) / seconds for topic, count in newer.items()}
 
 
@@ -82,7 +84,7 @@ def loads_by_owner(
     owners: Mapping[str, str],
     brokers: Iterable[str],
 ) -> dict[str, float]:
-    """Give each topic's rate to the broker that owns its bundle; unowned ones count nowhere."""
+    """Return the sum of topic rates of each broker. Topics whose bundle has no owner are left out."""
     loads = dict.fromkeys(brokers, 0.0)
     for topic, rate in topic_rates.items():
         owner = owners.get(bundle_of[topic])
@@ -92,8 +94,8 @@ def loads_by_owner(
 
 
 def owners_of(claims: Mapping[str, Iterable[str]], before: Mapping[str, str]) -> dict[str, str]:
-    """Return bundle -> owner from the bundles that each broker reports. Brokers are queried one at a time, so during a
-    move two may claim a bundle: the newcomer has it.
+    """Return the owner of each bundle, from the bundles that each broker reports as its own. Brokers are queried one at
+    a time, so two brokers can report the same bundle during a move. Then the one that is not in `before` is the owner.
     """
     owners: dict[str, str] = {}
     for broker, bundles in claims.items():
@@ -106,7 +108,7 @@ def owners_of(claims: Mapping[str, Iterable[str]], before: Mapping[str, str]) ->
 def changes(samples: Sequence[Sample]) -> list[Change]:
     """Return every change of ownership between the samples, oldest first."""
     changes_of_place: list[Change] = []
-    # bundle -> (owner, when it was last seen there)
+    # bundle -> (owner, time of the last sample with this owner)
     places: dict[str, tuple[str, float]] = {}
     previous = -math.inf
     for sample in samples:
@@ -123,7 +125,7 @@ def changes(samples: Sequence[Sample]) -> list[Change]:
 
 
 def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | None:
-    """Since when the load has been even without a break up to the last sample; None when it is not."""
+    """Return the time since which all samples up to the last one are balanced; None if the last one is not."""
     since = None
     for sample in samples:
         if not 0 < sample.ratio <= limit:
@@ -134,8 +136,9 @@ def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | 
 
 
 def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the mean ratio of `timeline` (seconds, max/mean), and the share of the time in which the load was
-    balanced. Both are weighted by time and start at second 0; (0.0, 0.0) without two points.
+    """Return the mean max/mean over time, and the share of the time in which the load was balanced, from second 0 on.
+
+    `timeline`: pairs of second and max/mean. The result is (0.0, 0.0) with fewer than two pairs.
     """
     points = [(at, ratio) for at, ratio in timeline if at >= 0]
     spans = [(later - at, ratio) for (at, ratio), (later, _) in itertools.pairwise(points)]
@@ -147,9 +150,9 @@ def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
-    """Return the median, where None means "not in time": worse than any number.
+    """Return the median. None means "not in time" and is worse than any number.
 
-    Of an even count the worse of the two middle values: it never looks better than a run that happened.
+    Of an even count it is the worse one of the two middle values, so that the result is that of a real run.
     """
     ordered = sorted(math.inf if value is None else value for value in values)
     if not ordered:

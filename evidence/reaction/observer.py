@@ -1,6 +1,7 @@
-"""Watches a run from outside: clients' acknowledged messages, and who says it owns which bundle. Once a second.
+"""Measure the load of brokers during a run, once per second, from outside.
 
-Neither the sidecar nor the brokers' statistics (a minute old with stock settings) have a part in it.
+The load comes from the messages that brokers acknowledged to clients, and from the bundles that brokers list as their
+own. The sidecar is not used. The brokers' statistics are not used either, because by default they are a minute old.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from dev.traffic import Traffic, TrafficError
 from evidence.reaction.figures import Sample, loads_by_owner, owners_of, rates
 
 POLL_SECONDS = 1.0
-# The traffic of a topic is its mean over the last half minute. It does not change, and a bundle in transit must neither
-# look like lost load nor, when its clients catch up, like more. Its owner is that of the current second. If the load
-# changes, the period is shorter.
+# The rate of a topic is its mean over the last half minute. So a move does not look like a loss of load, and clients
+# that catch up do not look like more load. The owner is that of the current second. In runs whose load changes, the
+# period is shorter.
 RATE_SECONDS = 30.0
 TURNING_RATE_SECONDS = 10.0
 STEP_RATE_SECONDS = 5.0
@@ -30,11 +31,11 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class Observer:
-    """A thread that takes samples from `start` until `close`; `samples` may be read at any time."""
+    """A context manager whose thread adds a sample to `samples` every second. `samples` can be read at any time."""
 
     def __init__(self, traffic: Traffic, brokers: Sequence[BrokerInfo], cluster: str) -> None:
         self.samples: list[Sample] = []
-        # Set when the clients can no longer be asked; the run is then worth nothing.
+        # Set when the clients' counts cannot be read any more; the run then fails.
         self.failure: str = ""
         self._traffic = traffic
         self._cluster = cluster
@@ -49,14 +50,14 @@ class Observer:
         self._thread = threading.Thread(target=self._watch, name="observer", daemon=True)
 
     def __enter__(self) -> Observer:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Watch no longer."""
+        """Stop the thread."""
         self._halt.set()
         self._thread.join()
 
@@ -72,10 +73,10 @@ class Observer:
                     return
 
     def _look(self, pool: ThreadPoolExecutor, http: httpx.Client) -> None:
-        """Ask everybody, and add a sample once there are counts to compare with."""
+        """Query clients and brokers, and add a sample if there are older counts to compute rates from."""
         self._counts.append((time.monotonic(), self._traffic.acked()))
         for broker, bundles in pool.map(lambda info: (info.broker_id, self._owned(http, info)), self._brokers):
-            # A broker too busy to answer has not lost its bundles.
+            # A broker that does not respond in time keeps the bundles of its last response.
             if bundles is not None:
                 self._claims[broker] = bundles
         now, newest = self._counts[-1]

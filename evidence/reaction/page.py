@@ -1,4 +1,4 @@
-"""Raw results as JSON, and the page that is made from them."""
+"""Store results of runs as JSON, and generate docs/reference/reaction.md from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evidence.reaction.run import Options, Result
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "reaction.md"
-# In git, so that hours of runs can be collected in pieces.
+# Results are committed to git, because the runs take hours and can be made in several sessions.
 RAW = ROOT / "evidence" / "reaction" / "results"
 LOGS = ROOT / ".run" / "reaction"
 HEADER = (
@@ -35,7 +35,7 @@ HEADER = (
     "lost messages",
     "runs",
 )
-# Of these columns, those that README.md and the comparison show, between the two marks.
+# The columns that README.md and the comparison page show, between the marks MARK and END.
 SHORT = (0, 1, 2, 3, 4, 5, 8, 9)
 MARK, END = "<!-- medians: written by `make docs` from evidence/reaction/results -->", "<!-- end of medians -->"
 TURNING_HEADER = (
@@ -53,13 +53,13 @@ def path_of(contender: Contender, number: int, variant: str = "", raw: Path = RA
 
 
 def save(result: Result, path: Path) -> None:
-    """Keep a result."""
+    """Store a result."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.encode(result) + b"\n")
 
 
 def load(path: Path) -> Result | None:
-    """A kept result, or None when there is none that counts."""
+    """Return a stored result; None if it does not exist or does not count."""
     if not path.exists():
         return None
     result = msgspec.json.decode(path.read_bytes(), type=Result)
@@ -67,7 +67,7 @@ def load(path: Path) -> Result | None:
 
 
 def results_of(contender: Contender, variant: str = "", raw: Path = RAW) -> list[Result]:
-    """All kept results of a contender that count, by number."""
+    """Return all stored results of a contender that count, by number."""
     results = [load(path) for path in (raw / f"{contender.name}{variant}").glob("*.json")]
     return sorted((item for item in results if item is not None), key=lambda item: item.number)
 
@@ -106,7 +106,7 @@ def _pairs_of(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result
 
 
 def _reached(results: Sequence[Result]) -> str:
-    """Seconds to even, or how far the runs came."""
+    """Return the seconds until the load was balanced, or the last max/mean of each run if most were not balanced."""
     if not results:
         return "-"
     seconds = [result.even_seconds for result in results]
@@ -118,7 +118,7 @@ def _reached(results: Sequence[Result]) -> str:
 
 
 def _of_runs(values: Iterable[float | None], form: str = ".2f") -> str:
-    """Return the median; of two runs, which have none, both in their order."""
+    """Return the median of the runs; of two runs both values, in the order of the runs."""
     numbers = list(values)
     figures = numbers if len(numbers) == 2 else [median_of(numbers)]
     return " / ".join(dict.fromkeys("-" if value is None else f"{value:{form}}" for value in figures))
@@ -168,7 +168,7 @@ def with_medians(path: Path, raw: Path = RAW) -> str:
     return "\n".join([before + MARK, "", *medians, "", END + rest.split(END)[1]])
 
 
-# No result holds scores: brokers show them only in their logs.
+# Results contain no scores of the shedders, because brokers write them only to their logs.
 _CONDITIONS = (
     "Pulsar's shedders do not use max/mean. TransferShedder acts while the standard deviation of the scores is above "
     "0.25, or one broker is nearly empty or overloaded ([rules](../strategies/transfer.md#formula)), AvgShedder on "
@@ -179,7 +179,7 @@ _CONDITIONS = (
 
 
 def _quiet(raw: Path) -> list[str]:
-    """The section of the step under a leader that is running and quiet; empty without a run."""
+    """Return the section about a step in load while the balancer already runs without moves; empty without results."""
     pairs = _pairs_of(raw, QUIET.variant)
     if not pairs:
         return []
@@ -216,7 +216,7 @@ def _quiet(raw: Path) -> list[str]:
 
 
 def _turning(raw: Path) -> list[str]:
-    """Return the section of the load that moves; empty without a run."""
+    """Return the section about a load that moves to other topics repeatedly; empty without results."""
     pairs = _pairs_of(raw, TURNING.variant)
     if not pairs:
         return []
@@ -271,7 +271,7 @@ def _settings_of(contender: Contender) -> list[tuple[str, str]]:
 
 
 def write(raw: Path = RAW) -> None:
-    """Renew the page and its chart."""
+    """Write the page and its charts."""
     PAGE.write_text(page(raw), encoding="utf-8")
     PAGE.with_suffix(".svg").write_text(chart(_pairs_of(raw)), encoding="utf-8")
     if pairs := _pairs_of(raw, TURNING.variant):

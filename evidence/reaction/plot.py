@@ -16,17 +16,17 @@ from evidence.reaction.run import Result
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """The axis of time, from the first to the last tick. `scale`: of matplotlib."""
+    """The time axis of a chart, from the first to the last tick. `scale`: name of a scale of matplotlib."""
 
     ticks: tuple[int, ...]
     scale: str
 
 
-# After one step everything happens in the first minutes, and some of it after ten.
+# Logarithmic, because most changes happen in the first minutes after a step, and a few after ten minutes.
 LOGARITHMIC = Seconds((2, 5, 10, 20, 60, 120, 300, 600, 900), "log")
 EVENLY = Seconds(tuple(range(0, 901, 90)), "linear")
 HIGHEST = 3.1
-# By contender, the same in every chart.
+# Color of each contender, the same in all charts.
 COLOURS = dict(
     zip(
         (contender.name for contender in CONTENDERS if not contender.fast),
@@ -37,7 +37,7 @@ COLOURS = dict(
 
 
 def chart(pairs: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds = LOGARITHMIC) -> str:
-    """Return an SVG image of these contenders; native ones are dashed."""
+    """Return an SVG chart with one line per contender. Lines of Pulsar's own shedders are dashed."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
     axes.set_xscale(seconds.scale)
@@ -60,6 +60,8 @@ def chart(pairs: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds 
 
 
 def _middle(results: Sequence[Result]) -> Result:
-    """Return the middle run by the seconds until it was even, then by its last ratio; of two runs the worse."""
+    """Return the median run by the seconds until the load was balanced, then by the last max/mean; of two runs the
+    worse.
+    """
     best_first = sorted(results, key=lambda run: (run.even_seconds or math.inf, run.end_ratio))
     return best_first[len(results) // 2]

@@ -1,4 +1,4 @@
-"""A real Prometheus beside the cluster, as operators run one."""
+"""Run a real Prometheus that scrapes the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dev.cluster import Cluster
 from dev.cluster.ports import free_ports
 from dev.tools_prometheus import ensure
 
-# What most people scrape at.
+# A common scrape interval, in seconds.
 SCRAPE_SECONDS = 15
 
 
 @contextlib.contextmanager
 def prometheus(cluster: Cluster, directory: Path) -> Iterator[str]:
-    """One that scrapes the brokers of a cluster; its address. ToolsMissing."""
+    """Run Prometheus during the block and yield its URL. Raises ToolsMissing if it is not installed."""
     program, folder = ensure()["prometheus"], directory / "prometheus"
     folder.mkdir()
     targets = [broker.web_url.partition("://")[2] for broker in cluster.brokers]

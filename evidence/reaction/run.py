@@ -1,4 +1,4 @@
-"""One run: a fresh cluster, everything on one broker, the balancer switched on, and the measured result."""
+"""Make one run: start a new cluster, put all load on one broker, turn the balancer on, and measure what happens."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ CORES = 0.25
 BUNDLES = 24
 TOPICS = 48
 RATE = 4700.0
-# What a quarter core carries, producers and consumers together, with a little to spare.
+# Messages per second of producers and consumers that a broker with a quarter of a core can serve with some headroom.
 MESSAGE_BYTES = 256
 BATCH_MESSAGES = 8
 BATCH_DELAY_MS = 100
-# Above the silence that batches and a throttled CPU make by themselves.
+# Publish gaps up to this length are ignored, because batches and CPU limits cause them without a move.
 GAP_FLOOR_SECONDS = 0.3
-# Even for this long is even; then it is watched a little longer for moves that were already decided.
+# The load must be balanced for HELD_SECONDS. The run then continues for AFTER_SECONDS, for moves already planned.
 HELD_SECONDS = 5.0
 AFTER_SECONDS = 15.0
-# Brokers of a cluster at work have loaded their classes: each of them serves some of the topics first.
+# Each broker first serves some topics for this long, so that its Java classes are loaded as on a cluster in use.
 SPREAD_SECONDS = 20.0
-# By then the brokers' statistics and CPU samples, up to a minute old, know the traffic.
+# After this time the brokers' statistics and CPU samples, which can be a minute old, contain the traffic.
 WARM_SECONDS = 130.0
-# Where traffic is counted every second, only the CPU sample is a minute old.
+# With fast statistics only the CPU sample can be a minute old.
 FAST_WARM_SECONDS = 75.0
-# With a leader that runs before the step, the step must show within this time, or the run does not count.
+# If the balancer runs before the step, the samples must show the step within this time, or the run does not count.
 STEP_SECONDS = 15.0
-# Rate of each topic of the other brokers after such a step, messages/s.
+# Rate of each topic of the other brokers after such a step, in messages per second.
 LEAST_RATE = 8.0
 ZIPF = 1.1
 _SHEDDING = "loadBalancerSheddingEnabled"
@@ -55,14 +55,13 @@ Say = Callable[[str], None]
 
 
 class ReactionError(RuntimeError):
-    """A run could not be made; the message says which step failed."""
+    """A run failed; the message names the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """One move as clients saw it: seconds after the switch, and the longest publish gap of the bundle's topics.
-
-    gap_seconds is 0.0 when no topic of the bundle was silent for longer than usual.
+    """One move as clients measured it: seconds after the balancer was turned on, and the longest publish gap of the
+    bundle's topics. gap_seconds is 0.0 if no topic had a longer gap than usual.
     """
 
     bundle: str
@@ -74,12 +73,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of one run, with its commit. Times are seconds after the balancer was switched on.
+    """The result of one run, with the git commit. Times are seconds after the balancer was turned on.
 
-    turn_seconds: how often the load changed its place, 0.0 for a single step.
-    even_seconds: when max/mean became even for good; None when it did not in time.
-    noise: publish gaps that belong to no move, which are the machine's own.
-    timeline: (seconds, max/mean), one a second, from a little before the switch.
+    turn_seconds: seconds between two moves of the load to other topics; 0.0: the load does not change.
+    even_seconds: when the load became balanced and stayed so until the end; None: not in time.
+    noise: publish gaps outside of moves, which the machine causes.
+    timeline: (seconds, max/mean), once per second, from shortly before the balancer was turned on.
     """
 
     contender: str
@@ -101,7 +100,7 @@ class Result:
 
     @property
     def counts(self) -> bool:
-        """Whether it started uneven enough, and with all of the traffic."""
+        """Whether the run started with a high enough max/mean and with nearly all of the traffic."""
         return self.start_ratio >= UNEVEN_RATIO and self.rate_before >= 0.9 * RATE
 
 
@@ -113,11 +112,13 @@ class Options:
     warm_seconds: float | None = None
     turn_seconds: float = 0.0
     quiet_seconds: float = 0.0
-    """How long the balancer is on with an even load before rates of topics make the step; 0: it starts at the step."""
+    """Seconds for which the balancer runs with a balanced load before the rates of topics change. 0: the load starts on
+    one broker, and the balancer is turned on then.
+    """
 
     @property
     def variant(self) -> str:
-        """Suffix of the results of such runs, after the contender's name."""
+        """Return the suffix of result files of runs with these options, after the contender's name."""
         return f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
 
     def warm(self, contender: Contender) -> float:
@@ -128,9 +129,9 @@ class Options:
 
 
 def run(contender: Contender, number: int, options: Options, keep: Path, say: Say) -> Result:
-    """Make one run; our own journal and log are left at `keep` with other suffixes.
+    """Make one run and return its result. Bundlekeel's journal and log are stored next to `keep`, with other suffixes.
 
-    Raises ReactionError, ClusterError, SidecarError, TrafficError or AdminError when a step fails.
+    Raises ReactionError, ClusterError, SidecarError, TrafficError or AdminError if a step fails.
     """
     spec = ClusterSpec(
         brokers=3,
@@ -162,7 +163,7 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
 
 
 def _traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
-    """Return the traffic. The number of the run is the seed, so that all contenders meet the same skews."""
+    """Return the settings of the traffic. The number of the run is the seed, so all contenders get the same traffic."""
     return TrafficSpec(
         service_url=cluster.service_url,
         admin_url=cluster.brokers[0].web_url,
@@ -185,7 +186,7 @@ def _traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
 
 @contextlib.contextmanager
 def _balancer(contender: Contender, cluster: Cluster, directory: Path, keep: Path) -> Iterator[Callable[[], object]]:
-    """Switch the brokers' shedding off; yield what switches the balancer under test on."""
+    """Turn the brokers' shedding off. Yield a function that turns the contender's balancer on."""
     if not contender.ours:
         _configure(cluster, "false")
         yield lambda: _configure(cluster, "true")
@@ -200,13 +201,13 @@ def _balancer(contender: Contender, cluster: Cluster, directory: Path, keep: Pat
 def _bundlekeel(
     cluster: Cluster, directory: Path, keep: Path, more: Mapping[str, Any]
 ) -> Iterator[Callable[[], object]]:
-    # Each broker has its own CPU quota and reports by it, so capacity need not be configured.
+    # Each broker has its own CPU quota and reports CPU use relative to it, so capacity need not be configured.
     sidecar = Sidecar("sidecar", settings_for(cluster, "sidecar", directory, capacity={}, **more), directory)
     answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "reaction")
     if answer.returncode != 0:
         raise ReactionError(f"takeover failed:\n{answer.stdout}{answer.stderr}")
     try:
-        # The clock runs while the process starts.
+        # The start of the process counts as part of the reaction.
         yield lambda: sidecar.start(wait=False)
     finally:
         sidecar.close()
@@ -224,28 +225,28 @@ def _configure(cluster: Cluster, value: str) -> None:
 
 
 def _spread(observer: Observer, seconds: float, say: Say) -> None:
-    """Let the bundles be where lookups put them, for a while."""
+    """Wait for `seconds` while all brokers serve traffic. Raises ReactionError if a broker has none."""
     say(f"traffic runs on all brokers; {seconds:.0f} s")
     _until(observer, time.monotonic() + seconds, lambda _: False, say)
     loads = observer.samples[-1].loads if observer.samples else {}
     if not loads or not all(loads.values()):
-        raise ReactionError(f"not every broker had a part of the traffic: {loads}")
+        raise ReactionError(f"a broker had no traffic, so its classes may not be loaded: {loads}")
 
 
 def _warm(observer: Observer, seconds: float, say: Say) -> None:
-    """Wait until every statistic contains the traffic. Raises ReactionError if the load is not unbalanced enough
-    then.
-    """
-    say(f"everything is on one; {seconds:.0f} s until every statistic knows it")
+    """Wait until all statistics contain the traffic. Raises ReactionError if max/mean is too low then."""
+    say(f"one broker has all bundles; waiting {seconds:.0f} s until all statistics contain the traffic")
     _until(observer, time.monotonic() + seconds, lambda _: False, say)
     ratio = observer.samples[-1].ratio if observer.samples else 0.0
     if ratio < UNEVEN_RATIO:
-        raise ReactionError(f"the start is not uneven enough: max/mean {ratio:.2f}")
-    say(f"switching on at max/mean {ratio:.2f}")
+        raise ReactionError(f"max/mean is too low to start: {ratio:.2f}")
+    say(f"turning the balancer on at max/mean {ratio:.2f}")
 
 
 def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
-    """Give nearly all traffic to the topics of one broker, without a move; return when, in monotonic seconds."""
+    """Change the rates of topics so that one broker gets nearly all traffic, without a move. Return the monotonic
+    time.
+    """
     sample, plans = observer.samples[-1], traffic.prepare()
     hot = max(sample.loads, key=sample.loads.__getitem__)
     ours = [plan.topic for plan in plans if sample.owners.get(plan.bundle) == hot]
@@ -260,8 +261,8 @@ def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
 
 
 def _watch(observer: Observer, began: float, options: Options, say: Say) -> None:
-    """Wait until it is even and stays so while the last moves come in, or time is out; a load that changes its place
-    is watched to the end."""
+    """Wait until the load is balanced and the last moves have ended, or until the time limit. If the load moves
+    repeatedly, always wait until the time limit."""
 
     def is_balanced(samples: list[Sample]) -> bool:
         if options.turn_seconds:
@@ -278,17 +279,18 @@ def _watch(observer: Observer, began: float, options: Options, say: Say) -> None
 
 
 def _uneven(samples: list[Sample], began: float) -> list[Sample]:
-    """Return the samples from the first one on that shows the step."""
+    """Return the samples from the first unbalanced one on, which shows the step."""
     return list(itertools.dropwhile(lambda sample: sample.at < began or sample.ratio < UNEVEN_RATIO, samples))
 
 
 def _until(observer: Observer, deadline: float, holds: Callable[[list[Sample]], bool], say: Say) -> None:
-    """Check twice per second; print the state twice per minute."""
+    """Wait until `holds` or the deadline, checking twice per second. Print the state twice per minute. Raises
+    ReactionError if the clients' counts cannot be read any more."""
     since = time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(0.5)
         if observer.failure:
-            raise ReactionError(f"the clients cannot be asked: {observer.failure}")
+            raise ReactionError(f"the clients' counts cannot be read: {observer.failure}")
         samples = list(observer.samples)
         if samples and holds(samples):
             return
@@ -351,7 +353,7 @@ def _moved(change: Change, began: float, window: tuple[float, float], report: Tr
 
 
 def _noise(report: TrafficReport, began_ms: float, windows: list[tuple[float, float]]) -> Spread:
-    """Publish gaps after the switch that overlap no move's window."""
+    """Return the publish gaps after the balancer was turned on that are not part of a move."""
     return Spread.of(
         gap.seconds
         for gap in report.gaps

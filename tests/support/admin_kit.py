@@ -1,4 +1,4 @@
-"""The admin adapter with all it was given, and what its tests say often."""
+"""The HTTP client of the admin API with its collaborators, and helpers for its tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.memory_source import RealClock
 
 
 class Kit:
-    """An adapter with all it was given."""
+    """A client of the admin API, with the objects that it was created with."""
 
     def __init__(self, brokers: HttpBrokers, options: AdminOptions, token: TokenSource | None = None) -> None:
         self.telemetry, self.permit = Recorder(), Permit()
@@ -23,17 +23,17 @@ class Kit:
 
 
 def redirect(to: str) -> Script:
-    """Answer with a 307 to the same path and query at another origin."""
+    """Return a script that responds with a 307 to the same path and query at another origin."""
     return lambda request: Answer(status=307, headers={"Location": f"{to}{request.target}"})
 
 
 async def unload(kit: Kit, brokers: HttpBrokers, at: int = 0) -> None:
-    """An unload without destination at broker `at`."""
+    """Send an unload without destination to broker `at` (its index)."""
     await kit.admin.unload(BUNDLE, destination=None, at=brokers.ids[at], permit=kit.permit)
 
 
 def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for 127.0.0.1 and a server's context with it."""
+    """Return the path of a new certificate for 127.0.0.1, and a server's TLS context with it."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1"
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]

@@ -1,4 +1,4 @@
-"""The table of routes of an app with their roles, and requests as they come off the wire."""
+"""List the routes of an app with their roles, and send requests without a client that changes them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Entry:
     route: Any = field(compare=False)
 
     def filled(self, value: str) -> str:
-        """The path with a value in the place of each parameter."""
+        """Return the path with `value` for each parameter."""
         return re.sub(r"\{[a-z]+(:path)?\}", value, self.path)
 
 
 def table(app: FastAPI) -> list[Entry]:
-    """Every route of the app, also those that no document names."""
+    """Return every route of the app, also those that the OpenAPI document does not contain."""
     return [
         Entry(method, context.path or "", context.original_route)
         for context in iter_route_contexts(app.routes)
@@ -35,14 +35,16 @@ def table(app: FastAPI) -> list[Entry]:
 
 
 def roles(app: FastAPI) -> dict[tuple[str, str], str]:
-    """The role of each method and path."""
+    """Return the required role by method and path."""
     return {(entry.method, entry.path): entry.route.role for entry in table(app)}
 
 
 async def ask(
     app: FastAPI, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> int:
-    """The status of one request with the target as it is: clients resolve dots and refuse control characters."""
+    """Send one request with exactly this target and return the status. HTTP clients would resolve dots in the target
+    and refuse control characters.
+    """
     header_values = {"host": "localhost", "content-type": "application/json", "content-length": str(len(body or b""))}
     header_values |= {name.lower(): value for name, value in (headers or {}).items()}
     path, _, query = target.partition("?")

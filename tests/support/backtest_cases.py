@@ -1,4 +1,4 @@
-"""Small worlds for back-tests: as arrays, as recorded by the real adapters, and with other ownership than made up."""
+"""Small generated histories for back-tests: as arrays, as files of the real adapters, and with other owners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bundlekeel.recalibration.history.replay import rebuilt
 from dev.history_model import IDLE, World, dense
 from dev.history_worlds import write
 
-# Unsteady traffic, a picture every two minutes: it makes the default strategy move and split.
+# Unsteady traffic and a snapshot every two minutes, so that the default strategy moves and splits bundles.
 BUSY = World(days=1, brokers=5, bundles=60, period_seconds=120, noise=0.25, spiky=1, seed=4)
 PRESENT = Candidate(name="present")
 UNSPLIT = Candidate(name="unsplit", changes={"split_enabled": False})
@@ -40,20 +40,20 @@ def frames(records: Sequence[HistoryRecord]) -> list[Frame]:
 
 
 def hours(world: World, begin: float, end: float) -> RecordedTraffic:
-    """Some hours of a world as arrays."""
+    """Return the hours from `begin` to `end` of a generated history as arrays."""
     a_period = world.period_seconds / 3600
     return dense(world, round(begin / a_period), round(end / a_period))
 
 
 def course(traffic: RecordedTraffic, candidate: Candidate) -> list[CandidateStep]:
-    """Every step of one candidate."""
+    """Return every step of one candidate."""
     steps: list[CandidateStep] = []
     backtest(traffic, [candidate], observe=lambda _, step: steps.append(step))
     return steps
 
 
 def whole(traffic: RecordedTraffic, candidate: Candidate, warm: int = 0) -> CandidateMeasures:
-    """One candidate over all days."""
+    """Return the measures of one candidate over the whole history. `warm`: number of periods that only warm up."""
     return CandidateMeasures.sum(item.measures for item in backtest(traffic, [candidate], warm=warm))
 
 

@@ -1,4 +1,4 @@
-"""A book of extensible brokers with a moment that a test pushes on."""
+"""The received load data of extensible brokers (their book), with a time that the test sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALF = (50.0, 50.0, 5e5, 5e5)
 
 
 class Bench:
-    """A book, and a moment that a test pushes on."""
+    """The received load data of extensible brokers, and the current time, which a test advances."""
 
     def __init__(self, bundles: BundlesSetting = "all", *brokers: str) -> None:
         self.book = ExtensibleBrokers(bundles=bundles, stats_interval=10.0)

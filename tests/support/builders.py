@@ -1,6 +1,6 @@
-"""Small builders for reports, averages, snapshots and plan inputs, so that a test says only what it is about.
+"""Small builders for reports, averages, snapshots and plan inputs, so that a test contains only what it is about.
 
-Load is given as a share of the broker: a bundle of 0.2 makes its broker's CPU 20 % busy and carries 20 MB/s and
+Load is a share of the broker's capacity: a bundle of 0.2 uses 20 % of its broker's CPU and has 20 MB/s and
 20,000 msg/s, half in and half out. NICs report no limit, as in VMs and pods.
 """
 
@@ -29,7 +29,7 @@ MINUTE = 60_000
 BYTES_PER_SHARE = 100e6
 MESSAGES_PER_SHARE = 100e3
 BLIND_NIC = -1000.0
-# A plan that acts at the first reading (with `compat` at the first call) and is held back by no budget.
+# Parameters with which a plan moves bundles at the first reading (with `compat` at the first call), without budgets.
 EAGER: dict[str, Any] = {
     "move_price": 0,
     "avg_hit_count_low": 1,
@@ -42,19 +42,20 @@ EAGER: dict[str, Any] = {
 
 
 def bundle_name(number: int, namespace: str = "t/ns") -> str:
-    """A valid bundle name; numbers below 65,536 give distinct ones."""
+    """Return a valid bundle name. Numbers below 65,536 give different names."""
     lower = number << 16
     return f"{namespace}/0x{lower:08x}_0x{min(lower + 0x10000, FULL_UPPER):08x}"
 
 
 def traffic(share: float) -> tuple[float, float, float, float]:
-    """The traffic of a bundle that keeps this share of a broker busy."""
+    """Return the traffic of a bundle that uses this share of a broker."""
     rate, size = share * MESSAGES_PER_SHARE / 2, share * BYTES_PER_SHARE / 2
     return rate, rate, size, size
 
 
 def report(broker: str, bundles: Mapping[str, float], *, cpu: float | None = None, **changes: Any) -> BrokerReport:
-    """A broker of one core that carries these bundles (name -> share); CPU is their sum unless given."""
+    """Return the report of a broker with one core and these bundles (name -> share). `cpu`: by default the sum of the
+    shares."""
     rows: Floats = np.array([traffic(share) for share in bundles.values()], dtype=float).reshape(-1, 4)
     busy = sum(bundles.values()) if cpu is None else cpu
     fields: dict[str, Any] = {
@@ -72,7 +73,9 @@ def report(broker: str, bundles: Mapping[str, float], *, cpu: float | None = Non
 
 
 def cluster(loads: Sequence[Sequence[float]], **changes: Any) -> list[BrokerReport]:
-    """One report a row: broker `b0:8080` with bundles of these shares, then `b1:8080`, and so on."""
+    """Return one report per item of `loads`: broker `b0:8080` with bundles of these shares, then `b1:8080`, and
+    so on.
+    """
     reports, number = [], 0
     for index, shares in enumerate(loads):
         names = [bundle_name(number + offset) for offset in range(len(shares))]
@@ -82,12 +85,12 @@ def cluster(loads: Sequence[Sequence[float]], **changes: Any) -> list[BrokerRepo
 
 
 def broker(index: int) -> str:
-    """Broker ids as `cluster` gives them; they sort by index."""
+    """Return the id of the broker with this index in `cluster`. Ids sort by index."""
     return f"b{index:04d}:8080"
 
 
 def averages_of(reports: Iterable[BrokerReport]) -> Averages:
-    """Averages after exactly these reports."""
+    """Return the averages after these reports only."""
     store = Averages()
     for item in reports:
         store.add_report(item, now_ms=item.last_update)
@@ -95,7 +98,7 @@ def averages_of(reports: Iterable[BrokerReport]) -> Averages:
 
 
 def stored(bundle: str, share: float, samples: int = 10) -> BundleAverages:
-    """A bundle's averages as a broker stored them."""
+    """Return the averages of a bundle, as a broker stores them."""
     return BundleAverages(
         bundle=bundle, short=traffic(share), long=traffic(share), short_samples=samples, long_samples=samples
     )
@@ -110,7 +113,7 @@ def snapshot(
     excluded: Iterable[ExcludedBroker] = (),
     mode: str = "modular",
 ) -> Snapshot:
-    """A snapshot of these reports; their averages are what they report unless given."""
+    """Return a snapshot of these reports. `averages`: by default the reported values."""
     store = averages_of(reports) if averages is None else averages
     return build_snapshot(
         reports=reports, averages=store, wall_ms=wall_ms, mode=mode, capacity=capacity, excluded=excluded
@@ -126,7 +129,7 @@ def run(
     seed: int = 0,
     **params: Any,
 ) -> PlanResult:
-    """`plan()` on a snapshot or on reports, with these parameters."""
+    """Call `plan()` with a snapshot or reports, and with these parameters."""
     cluster = load if isinstance(load, Snapshot) else snapshot(load)
     return plan(
         PlanInput(
@@ -141,12 +144,12 @@ def run(
 
 
 def eager(load: Snapshot | Sequence[BrokerReport], **params: Any) -> PlanResult:
-    """`run` without hit counts and budgets: the whole plan at once."""
+    """Call `run` without hit counts and budgets, so that the whole plan comes in one cycle."""
     return run(load, **{**EAGER, **params})
 
 
 def turn(reports: Sequence[BrokerReport], at: int, memory: StrategyMemory, **params: Any) -> PlanResult:
-    """One cycle `at` ms after the beginning."""
+    """Run one cycle, `at` ms after `NOW_MS`."""
     return run(snapshot(reports, wall_ms=NOW_MS + at), memory=memory, **params)
 
 
@@ -156,7 +159,7 @@ def written(reports: Sequence[BrokerReport], at: int) -> list[BrokerReport]:
 
 
 def after(plan: Plan) -> list[float]:
-    """The predicted scores after the plan."""
+    """Return the predicted scores of the brokers after the plan."""
     return [round(row.score_after, 6) for row in plan.loads]
 
 

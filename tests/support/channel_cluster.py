@@ -1,4 +1,6 @@
-"""ChannelKit over real brokers of the extensible load manager, for either variant of the channel."""
+"""`ChannelKit` (see contracts/channel.py) with real brokers of the extensible load manager, for both channel
+variants.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +20,34 @@ from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
 
 F = TypeVar("F")
-# Each broker owns these by its name alone, without an entry in the channel.
+# Bundles that belong to a broker by their name, without an entry in the channel.
 BY_NAME = ("pulsar/127.", "sla-monitor/")
 _SPACE = 2**32
 
 
 class Followers:
-    """Ports over the topics, each with a process of its own, which is killed to interrupt it."""
+    """Creates followers of the brokers' topics. Each has its own process, which a test kills to interrupt it."""
 
     def __init__(self) -> None:
         self._processes: dict[Any, TopicsProcess] = {}
 
     def follower(self, kind: Callable[..., F]) -> F:
-        """One more, not started yet."""
+        """Return a new follower that is not started."""
         process = TopicsProcess(TopicsOptions(), clock=RealClock())
         instance = kind(process, clock=RealClock())
         self._processes[instance] = process
         return instance
 
     async def interrupt(self, follower: Any) -> None:
-        """SIGKILL."""
+        """Kill the follower's process (SIGKILL)."""
         kill(self._processes[follower])
 
     async def mend(self, follower: Any) -> None:
-        """It is started again by itself."""
+        """Do nothing: the process restarts automatically."""
 
 
 def kill(process: TopicsProcess, number: signal.Signals = signal.SIGKILL) -> int:
-    """Send the child a signal; its process id."""
+    """Send a signal to the child process and return its id."""
     assert process.pid is not None
     os.kill(process.pid, number)
     return process.pid
@@ -61,30 +63,32 @@ class BrokerCluster:
 
     @property
     def alive(self) -> list[BrokerInfo]:
-        """Brokers whose process runs."""
+        """Return the brokers whose process runs."""
         return [broker for broker in self.cluster.brokers if self.cluster.alive(broker.name)]
 
     async def ask(self, method: str, path: str, *, at: str = "", **more: Any) -> httpx.Response:
-        """One call, redirects followed; any broker that runs answers when none is named."""
+        """Send one request and follow redirects. `at`: URL of the broker; by default any running broker."""
         base = self.urls[at] if at else self.alive[0].web_url
         async with httpx.AsyncClient(follow_redirects=True, timeout=60) as client:
             return await client.request(method, base + path, **more)
 
     async def do(self, method: str, path: str, *, at: str = "", **more: Any) -> Any:
-        """A call that must succeed; its JSON, or None."""
+        """Send a request that must succeed. Return its JSON, or None without a body."""
         answer = await self.ask(method, path, at=at, **more)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json() if answer.content else None
 
     async def make_namespace(self, bundles: int = 4) -> str:
-        """A new namespace."""
+        """Create a namespace and return its name."""
         namespace = f"public/t-{uuid.uuid4().hex[:8]}"
         body = {"bundles": {"numBundles": bundles}, "replication_clusters": [self.cluster.spec.cluster_name]}
         await self.do("PUT", f"/admin/v2/namespaces/{namespace}", json=body)
         return namespace
 
     async def look_up(self, topic: str) -> str:
-        """The owner of a persistent topic's bundle, assigned now if it had none; brokers that start are waited for."""
+        """Look up a persistent topic and return the owner of its bundle; the lookup assigns an owner if there is none.
+        Wait for brokers that are starting.
+        """
 
         async def answered() -> str:
             answer = await self.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
@@ -93,7 +97,7 @@ class BrokerCluster:
         return await eventually(answered, within=60)
 
     async def transfer(self, bundle: str, destination: str) -> None:
-        """Unload with a destination; done when this returns."""
+        """Unload a bundle with a destination, and wait until that is complete."""
         await self.do("PUT", f"/admin/v2/namespaces/{bundle}/unload", params={"destinationBroker": destination})
 
     async def owned(self) -> dict[str, str]:
@@ -108,12 +112,12 @@ class BrokerCluster:
         return owners
 
     async def leader(self) -> str:
-        """The broker id of the brokers' leader."""
+        """Return the broker id of the leader of Pulsar's load manager."""
         return str((await self.do("GET", "/admin/v2/brokers/leaderBroker"))["brokerId"])
 
 
 class ClusterKit:
-    """`ChannelKit` with a namespace of its own. `make` and the two that interrupt are the variant's."""
+    """`ChannelKit` with its own namespace. Subclasses per variant implement `make`, `interrupt` and `mend`."""
 
     patience = 60.0
 

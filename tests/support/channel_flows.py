@@ -1,7 +1,7 @@
 """Messages of the ownership channel as brokers write them: each flow of PIP-192, step by step.
 
-A step takes the entry its writer saw, which need not be the present one, and answers what it publishes: nothing when
-the step does not apply.
+A step gets the entry that its writer has read, which can be outdated. It returns the messages that the writer
+publishes, or nothing if the step does not apply to this entry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Message = tuple[str, ServiceUnit | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """The broker that writes (another one than the owner, `target`, where one is needed) and its clock."""
+    """The broker that writes, another broker (`target`) for steps that need a destination, and the writer's clock."""
 
     bundle: str
     target: str
@@ -26,35 +26,35 @@ class Writer:
 
 
 def assign(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """Any broker asked for an unowned bundle gives it to the target."""
+    """Assign an unowned bundle to the target, as any broker does after a lookup."""
     if entry is not None and entry.state is not UnitState.FREE:
         return []
     return [(by.bundle, _next(entry, UnitState.ASSIGNING, by, destination=by.target))]
 
 
 def own(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The destination takes the bundle that is assigned to it."""
+    """Become the owner of an assigned bundle, as the destination does."""
     if entry is None or entry.state is not UnitState.ASSIGNING:
         return []
     return [(by.bundle, _next(entry, UnitState.OWNED, by, destination=entry.destination, source=entry.source))]
 
 
 def transfer(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The owner is asked to hand the bundle to the target."""
+    """Request that the owner transfers the bundle to the target."""
     if entry is None or entry.state is not UnitState.OWNED or entry.destination == by.target:
         return []
     return [(by.bundle, _next(entry, UnitState.RELEASING, by, destination=by.target, source=entry.destination))]
 
 
 def unload(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The owner is asked to give the bundle up."""
+    """Request that the owner releases the bundle."""
     if entry is None or entry.state is not UnitState.OWNED:
         return []
     return [(by.bundle, _next(entry, UnitState.RELEASING, by, source=entry.destination))]
 
 
 def release(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The source has closed the topics: on to the destination, or free."""
+    """Complete a release after the source closed the topics: assign the destination, or make the bundle free."""
     if entry is None or entry.state is not UnitState.RELEASING:
         return []
     state = UnitState.ASSIGNING if entry.destination else UnitState.FREE
@@ -62,7 +62,7 @@ def release(entry: ServiceUnit | None, by: Writer) -> list[Message]:
 
 
 def split(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The owner is asked to split the bundle in the middle."""
+    """Request that the owner splits the bundle in the middle."""
     if entry is None or entry.state is not UnitState.OWNED:
         return []
     children = {child.rpartition("/")[2]: "" for child in halves(by.bundle)}
@@ -70,7 +70,7 @@ def split(entry: ServiceUnit | None, by: Writer) -> list[Message]:
 
 
 def finish(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The source owns both children, then deletes the parent."""
+    """Complete a split: own both children, then delete the parent."""
     if entry is None or entry.state is not UnitState.SPLITTING:
         return []
     child = replace(_next(None, UnitState.OWNED, by, destination=entry.source), version=1)
@@ -79,14 +79,14 @@ def finish(entry: ServiceUnit | None, by: Writer) -> list[Message]:
 
 
 def bury(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The tombstone of an entry without owner."""
+    """Publish the tombstone of an entry without an owner."""
     if entry is None or entry.state not in (UnitState.FREE, UnitState.DELETED):
         return []
     return [(by.bundle, None)]
 
 
 def override(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The leader broker gives what a dead broker had to the target."""
+    """Give a dead broker's bundle to the target, as the leader broker does."""
     if entry is None or entry.state in (UnitState.FREE, UnitState.DELETED):
         return []
     if entry.state is UnitState.SPLITTING:
@@ -98,7 +98,7 @@ def override(entry: ServiceUnit | None, by: Writer) -> list[Message]:
 
 
 def give_up(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The leader broker has no broker to give the bundle to."""
+    """Make a dead broker's bundle free, as the leader broker does if no broker can take it."""
     if entry is None or entry.state in (UnitState.FREE, UnitState.DELETED):
         return []
     owner = entry.destination if entry.state is UnitState.OWNED else entry.source
@@ -112,7 +112,7 @@ FLOWS: Final[Mapping[str, Flow]] = {
 
 
 def halves(bundle: str) -> tuple[str, str]:
-    """The two bundles that a split in the middle makes."""
+    """Return the two bundles that result from a split in the middle."""
     name = parse_bundle(bundle)
     middle = name.lower + (name.upper - name.lower) // 2
     return str(replace(name, upper=middle)), str(replace(name, lower=middle))

@@ -31,7 +31,9 @@ TOPIC_CLASS = "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUn
 
 
 class ChannelStage:
-    """Three brokers, their channel (`topic` and `store`), and what the sidecar makes of it. `lines`: of the journal."""
+    """Three brokers, their channel (`topic` and `store`), and the sidecar's findings. `lines`: the journal's
+    records.
+    """
 
     def __init__(self, *, mode: str = "extensible") -> None:
         self.clock = TestClock()
@@ -73,7 +75,7 @@ class ChannelStage:
         return channel
 
     def register(self, *brokers: str) -> None:
-        """Brokers come."""
+        """Register brokers."""
         self.admin.set_endpoints(self.model.endpoints())
         for broker in brokers:
             service = f"pulsar://{broker.split(':')[0]}:6650"
@@ -85,11 +87,11 @@ class ChannelStage:
             self.model.static[broker] |= {VARIANT_KEY: name, SYNCER_KEY: syncer}
 
     async def look(self, *, after: float = 0.0) -> list[Any]:
-        """Let seconds pass and look once; the findings."""
+        """Let `after` seconds pass, check the channel once, and return the findings."""
         self.clock.offset += after
         await self.watch.turn()
         return self.watch.findings()
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """A gauge's value; None when there is no such series."""
+        """Return the value of a gauge; None if it has no series with these labels."""
         return self.telemetry.registry.get_sample_value(f"bundlekeel_{name}", labels)

@@ -1,4 +1,4 @@
-"""Carries a fault schedule out on sidecars over fakes, in virtual time, and gives the history of what happened."""
+"""Run a fault schedule on sidecars with in-memory brokers and store, in virtual time, and return the history."""
 
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ ADMIN = {
     What.ADMIN_UNREACHABLE: "unreachable",
 }
 SECONDS = 28.0
-# Until every intent left open must be settled: its length, the margin for clocks, and a few cycles.
+# Seconds until every open intent must be settled: its duration, the margin for clocks, and a few cycles.
 QUIET_SECONDS = 40.0
 _AIM_SECONDS = 10.0
 _TRIES = 60
 _SLOW_FOR_SECONDS = 10.0
-# Longer than any two clocks are apart.
+# More than the largest difference between two clocks.
 _LONG_MS = 5 * 3_600_000
-# Its length and the margin from when a leader first sees it, and as long as the store may be away.
+# Longest age of an intent within one term: its duration, the margin for clocks, and the longest outage of the store.
 OPEN_SECONDS = 45.0
 RESTS = COOL_DOWN_SECONDS / CLOCK_RATES[1]
 RULES = Rules(cool_down_seconds=RESTS, stayed_seconds=RESTS, open_seconds=OPEN_SECONDS)
 
 
 def schedule_of(seed: int) -> Schedule:
-    """A schedule for two sidecars, the store, the admin ports and people."""
+    """Draw a schedule with faults of two sidecars, the store and the admin API, and with operators' requests."""
     return draw(seed, SECONDS, TARGETS, faults=(1, 8))
 
 
 def check(schedule: Schedule, kind: type[ChaosSidecar] = ChaosSidecar) -> list[Violation]:
-    """Carry a schedule out and judge what happened."""
+    """Run a schedule and return the violations in its history."""
     return judge(history_of(schedule, kind))
 
 
 def _with(desired: Desired, field: str, value: object) -> Desired:
-    """The desired state with one field replaced."""
+    """Return the desired state with one field replaced."""
     changed: Desired = msgspec.structs.replace(desired, **{field: value})
     return changed
 
 
 def history_of(schedule: Schedule, kind: type[ChaosSidecar] = ChaosSidecar) -> History:
-    """Carry a schedule out; the history as the witnesses have it."""
+    """Run a schedule and return the history that the witnesses recorded."""
     return run_virtually(_Run(schedule, kind).run())
 
 
@@ -89,7 +89,7 @@ class _Run:
         faults = [asyncio.create_task(self._later(fault)) for fault in self._schedule.faults]
         await asyncio.sleep(self._schedule.seconds)
         await asyncio.gather(*faults)
-        # From here on nothing moves any more. The executions that are still open are settled.
+        # From here on no new move starts. Open executions are settled.
         world.restless = False
         await self._pause(QUIET_SECONDS, lift=False)
         records = await self._records()
@@ -112,7 +112,7 @@ class _Run:
         )
 
     async def _records(self) -> list[Record]:
-        """The shared records, as a sidecar that reads them afresh has them."""
+        """Return the shared records of moves, as a new sidecar reads them."""
         await self._world.start("reader")
         reader = self._world.sidecars["reader"]
         await reader.shared_state._read_moves()
@@ -130,7 +130,7 @@ class _Run:
         ]
 
     def _boot_of(self, epoch: int, wall_ms: int) -> float:
-        """A moment noted by the leader of this epoch, by the world's own clock."""
+        """Convert a wall time that the leader of this epoch recorded to seconds of the simulated boot clock."""
         clock = self._world.clock_of[epoch]
         assert isinstance(clock, MachineClock)
         return clock.boot_of(wall_ms)
@@ -164,7 +164,7 @@ class _Run:
             await self._break(what, world.sidecars[target], fault.seconds)
 
     async def _aim(self) -> str:
-        """Wait for the next intent, within reason; who leads then, the moment after it was written."""
+        """Wait a limited time for the next intent. Return the name of the leader right after the intent was written."""
         witness = self._world.witness
         witness.announced.clear()
         try:
@@ -193,8 +193,9 @@ class _Run:
             sidecar.life.lost += 1 + int(seconds / 4)
 
     async def _stop(self, sidecar: ChaosSidecar, seconds: float) -> None:
-        """SIGSTOP and SIGCONT. The session expires at the server meanwhile when that takes too long; the process does
-        not know: what it believes of its connection is what it believed before."""
+        """Stop a sidecar's process and continue it after `seconds`. If that is too long, its session expires at the
+        server, but the process does not notice and continues with its earlier state of the connection.
+        """
         if not sidecar.life.running.is_set():
             return
         began = self._world.clock.boot()
@@ -207,7 +208,7 @@ class _Run:
         sidecar.life.running.set()
 
     async def _kill(self, sidecar: ChaosSidecar, seconds: float) -> None:
-        """SIGKILL; the session expires later, and a process of the same name begins after a while."""
+        """Kill a sidecar. Its session expires later, and a new process with the same name starts after `seconds`."""
         await sidecar.end()
         self._world.store.suspend(sidecar.coordination)
         await asyncio.sleep(min(seconds, SESSION_SECONDS))
@@ -232,7 +233,7 @@ class _Run:
             store.resume(line)
 
     async def _stop_store(self, seconds: float) -> None:
-        """SIGSTOP of ZooKeeper; when it continues after long, it may find any session expired."""
+        """Stop ZooKeeper for `seconds`. After a long stop, random sessions are expired when it continues."""
         self._world.store.freeze()
         await asyncio.sleep(seconds)
         self._world.store.thaw()
@@ -242,8 +243,9 @@ class _Run:
                     self._world.store.expire(sidecar.coordination)
 
     async def _kill_store(self, seconds: float) -> None:
-        """SIGKILL of ZooKeeper and a start on the same data: every connection breaks, and the sessions it remembers
-        have their whole time again."""
+        """Kill ZooKeeper and start it with the same data. Every connection breaks, and the time-outs of all sessions
+        start again.
+        """
         store = self._world.store
         store.freeze()
         broken = [sidecar for sidecar in self._world.sidecars.values() if sidecar.tasks]
@@ -270,7 +272,7 @@ class _Run:
             )
 
     async def _want(self, what: What, seconds: float) -> None:
-        """A request about one bundle, broker or namespace; the same one is not asked for twice at a time."""
+        """Send an operator request about one bundle, broker or namespace, unless the same request is active."""
         request, field, name, value = self._draw_request(what)
         if (field, name) in self._wanting:
             return
@@ -284,7 +286,9 @@ class _Run:
         self._wanting.discard((field, name))
 
     def _draw_request(self, what: What) -> tuple[OperatorRequest, str, str, object]:
-        """The request that a fault stands for, and how it is stored: field of `Desired`, name there, value."""
+        """Return the request of a fault, and how it is stored: the field of `Desired`, the name there, and the
+        value.
+        """
         dice, now = self._world.random, self._world.clock.wall_ms()
         bundle, broker = dice.choice(sorted(self._world.first)), dice.choice(BROKERS)
         request = documents.OperatorRequest(by="people", reason="chaos", since_ms=now)

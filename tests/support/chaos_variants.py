@@ -1,4 +1,4 @@
-"""Sidecars with one safeguard missing, put together otherwise: the checker has to catch each of them."""
+"""Sidecars that lack one safeguard each. The checker must find a violation of each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.chaos_world import ChaosSidecar, FarBrokers, FarStore
 
 
 class _Always:
-    """A leadership whose permit is never refused."""
+    """A leadership that permits every write."""
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
@@ -27,17 +27,17 @@ class _Always:
         return getattr(self._leadership, name)
 
     def permit(self, epoch: int) -> None:
-        """Whatever the time."""
+        """Permit the write, even after the end of the term."""
 
 
 class FarAway(ChaosSidecar):
-    """A sidecar with every safeguard, whose connections to brokers all take long."""
+    """A sidecar with every safeguard. All its connections to brokers are slow."""
 
     slow_connects = 1.0
 
 
 class WithoutPermit(FarAway):
-    """It does not check whether it still leads."""
+    """A sidecar that does not check whether it still leads."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -45,7 +45,7 @@ class WithoutPermit(FarAway):
 
 
 class _EndsItself(_Always):
-    """A leadership that takes a suspended connection for the end of its term."""
+    """A leadership that treats a suspended connection as the end of its term."""
 
     def permit(self, epoch: int) -> None:
         try:
@@ -55,7 +55,9 @@ class _EndsItself(_Always):
 
 
 class GivesUpEarly(FarAway):
-    """It treats a suspension as the end of its term: the executor stays idle and its intent open."""
+    """A sidecar that treats a suspended connection as the end of its term, so its executor stops and leaves an
+    intent.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -70,13 +72,13 @@ class _NoIntents(FarStore):
 
 
 class WithoutIntents(ChaosSidecar):
-    """It calls without saying so before."""
+    """A sidecar that sends calls without writing an intent before."""
 
     store_kind = _NoIntents
 
 
 class _AsksAgain(FarBrokers):
-    """Brokers that are asked again when they do not answer."""
+    """A connection to brokers that repeats requests without a response."""
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         try:
@@ -86,13 +88,13 @@ class _AsksAgain(FarBrokers):
 
 
 class BlindRetry(ChaosSidecar):
-    """It repeats every call that fails, whether or not the call took effect."""
+    """A sidecar that repeats every failed call, even if the call had an effect."""
 
     brokers_kind = _AsksAgain
 
 
 class _Deaf(FarStore):
-    """A store in which people seem to want nothing."""
+    """A store that returns no operator requests."""
 
     async def read(self, path: str) -> Document | None:
         node = await super().read(path)
@@ -100,13 +102,13 @@ class _Deaf(FarStore):
 
 
 class WithoutRequests(ChaosSidecar):
-    """It does what it planned, whatever people want."""
+    """A sidecar that ignores operators' requests."""
 
     store_kind = _Deaf
 
 
 class _DeafToCordons(FarStore):
-    """A store that contains no cordons."""
+    """A store that returns no cordons."""
 
     async def read(self, path: str) -> Document | None:
         node = await super().read(path)
@@ -117,13 +119,13 @@ class _DeafToCordons(FarStore):
 
 
 class WithoutCordons(ChaosSidecar):
-    """It honors every request except those that keep bundles away from a broker."""
+    """A sidecar that ignores cordons and follows all other requests."""
 
     store_kind = _DeafToCordons
 
 
 class _Unfenced(FarStore):
-    """A store that takes the writes of an epoch that is over."""
+    """A store that accepts writes of an earlier epoch."""
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         try:
@@ -133,7 +135,7 @@ class _Unfenced(FarStore):
 
 
 class WithoutFence(WithoutPermit):
-    """Nothing stops a leader of yesterday: neither its deadline nor the store."""
+    """A sidecar that can write after its term: neither its own deadline nor the store prevents that."""
 
     store_kind = _Unfenced
 
@@ -144,6 +146,6 @@ class _NoRecords(FarStore):
 
 
 class Forgetful(ChaosSidecar):
-    """It writes no records of its moves, so the next leader has no cool-down either."""
+    """A sidecar that does not record its moves, so that the next leader has no cool-downs."""
 
     store_kind = _NoRecords

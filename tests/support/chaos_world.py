@@ -1,7 +1,7 @@
-"""Whole sidecars (`leader.runtime`) over brokers and a store in memory, in virtual time, with faults and witnesses.
+"""Complete sidecars with in-memory brokers and an in-memory store, in virtual time, with faults and witnesses.
 
-The witnesses are on the far side. The store records the intents and the leaders, the brokers record the calls that they
-receive.
+The witnesses do not depend on the sidecars: the store records the intents and leaders, the brokers record the calls
+that they receive.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Witness:
     announced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def seen(self, changes: Sequence[DocumentChange]) -> None:
-        """A transaction that took effect."""
+        """Record a transaction of the store that took effect."""
         now = self.clock.boot()
         for change in changes:
             if change.path.rpartition("/")[0] != INTENTS:
@@ -73,11 +73,11 @@ class Witness:
             self.intents[place] = Intent(**_fields(self.intents[place]) | {"ended": now})
 
     def led(self, member: str, epoch: int) -> None:
-        """A leader's node was made."""
+        """Record that a leader's node was created."""
         self.terms.append(Term(epoch=epoch, member=member, begun=self.clock.boot()))
 
     def led_no_more(self) -> None:
-        """The leader's node is gone."""
+        """Record that the leader's node was deleted."""
         if self.terms and self.terms[-1].ended is None:
             self.terms[-1] = Term(**_fields(self.terms[-1]) | {"ended": self.clock.boot()})
 
@@ -101,8 +101,8 @@ class WitnessStore(MemoryStore):
 
 @dataclass
 class Life:
-    """One process: whether it runs, and the faults of its connections. `lost`: number of responses of the store that do
-    not arrive, although the requests took effect.
+    """The state of one process: whether it runs, and the faults of its connections. `lost`: number of the store's next
+    responses that do not arrive, although the requests take effect.
     """
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,7 +114,7 @@ class Life:
 
 
 class FarStore(MemoryCoordination):
-    """The store, a short way off, for a process that may be stopped at both ends of that way."""
+    """A connection to the store with a short delay. The process can be stopped before and after each request."""
 
     def __init__(self, store: WitnessStore, life: Life) -> None:
         super().__init__(store, session_seconds=SESSION_SECONDS)
@@ -156,7 +156,7 @@ class FarStore(MemoryCoordination):
 
 
 class FarBrokers(MemoryAdmin):
-    """The brokers, behind a slow connection: a call continues there even if its caller is gone."""
+    """A slow connection to the brokers. A call that has arrived there continues even if its caller ends."""
 
     def __init__(self, sidecar: ChaosSidecar) -> None:
         super().__init__(sidecar.world.model)
@@ -230,7 +230,9 @@ class FarBrokers(MemoryAdmin):
         return reply
 
     async def _connect(self) -> None:
-        """A moment, now and then a long one; the permit is asked after it, as the real client does."""
+        """Wait as long as a connection takes, which is sometimes long. Then check the permit, as the real client
+        does.
+        """
         self._there.set_endpoints(self._endpoints)
         world = self._sidecar.world
         slow = world.random.random() < self._sidecar.slow_connects
@@ -252,8 +254,8 @@ class FarBrokers(MemoryAdmin):
         if fault == "hangs":
             await asyncio.sleep(3 * READ_SECONDS)
             raise AdminFault("500", status=500, reason="chaos")
-        # The response is late: the caller has given up, but the intent's deadline is not over. After the deadline
-        # nothing is guaranteed.
+        # The response comes after the caller's time limit but before the deadline of the intent. After the deadline the
+        # effect of the call is not defined.
         await asyncio.sleep(READ_SECONDS + 1.0 if fault == "late" else self._sidecar.world.random.uniform(0.02, 0.4))
         reply = await work()
         if fault == "fails after":
@@ -264,10 +266,10 @@ class FarBrokers(MemoryAdmin):
 class ChaosSidecar(FakeSidecar):
     """A sidecar whose process can be stopped and killed at any moment."""
 
-    # What lies between it and the store, and between it and the brokers.
+    # Classes of the connections to the store and to the brokers.
     store_kind: type[FarStore] = FarStore
     brokers_kind: type[FarBrokers] = FarBrokers
-    # The share of connections to brokers that take long.
+    # Share of slow connections to brokers.
     slow_connects = 0.1
     settings: ClassVar = {
         "cycle.interval": INTERVAL_SECONDS,
@@ -296,19 +298,19 @@ class ChaosSidecar(FakeSidecar):
         return self.brokers_kind(self)
 
     def clock_of(self, cluster: FakeCluster) -> TestClock:
-        """Each process has clocks of its own, apart from the others'."""
+        """Return the clocks of this process, which differ from those of other processes."""
         self.world.started += 1
         return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))
 
     async def _on_won(self, epoch: int) -> None:
-        """Occasionally it takes long to take over what earlier leaders left."""
+        """Start a term; sometimes it takes long to settle the intents of earlier leaders."""
         self.world.clock_of[epoch] = self.clock
         assert self._begin_term is not None
         await self._begin_term(epoch)
         await asyncio.sleep(self.world.takeover_seconds)
 
     async def begin(self) -> None:
-        """Start everything `Runtime.run` starts, but for signals."""
+        """Start all tasks of `Runtime.run`, without the handling of signals."""
         await self.coordination.start()
         bodies = {"leadership": self.leadership.run, "outage": self.outage.run, **self.runtime.bodies()}
         self.tasks = [asyncio.create_task(self.runtime.root(name, body)) for name, body in bodies.items()]
@@ -327,7 +329,7 @@ class ChaosWorld(FakeCluster):
 
     def __init__(self, seed: int, kind: type[ChaosSidecar] = ChaosSidecar) -> None:
         self.seed, self.random = seed, random.Random(seed)
-        # Processes begun so far; by epoch, the clock of its leader.
+        # Number of processes so far, and the clock of each epoch's leader.
         self.started, self.takeover_seconds = 0, 0.0
         self.clock_of: dict[int, TestClock] = {}
         self.witness = Witness(LoopClock())
@@ -355,7 +357,7 @@ class ChaosWorld(FakeCluster):
             task.exception()
 
     def _spawn_lookup(self, bundle: str) -> None:
-        """A client of the bundle looks it up soon: the brokers' leader sends it where an affinity says, or anywhere."""
+        """Let a client look up the bundle soon. The lookup assigns the broker of its affinity, or else any broker."""
 
         async def look_up() -> None:
             await asyncio.sleep(self.random.uniform(0.01, 1.5))
@@ -370,7 +372,7 @@ class ChaosWorld(FakeCluster):
         self.spawn(look_up())
 
     async def breathe(self) -> None:
-        """For ever: brokers report every second; every few seconds the bundles of another broker carry more."""
+        """Until cancelled: let brokers report every second, and give another broker more load every few seconds."""
         while True:
             hot, owners = self.random.choice(BROKERS), self.owners()
             self.shares = {
@@ -381,12 +383,12 @@ class ChaosWorld(FakeCluster):
                 await asyncio.sleep(2.0 if self.restless else 10.0)
 
     async def start(self, name: str) -> None:
-        """A process of this name begins."""
+        """Start a process with this name."""
         self.sidecars[name] = self._kind(self, name)
         await self.sidecars[name].begin()
 
     async def close(self) -> None:
-        """End everything."""
+        """End all processes and tasks."""
         for sidecar in self.sidecars.values():
             await sidecar.end()
         for work in list(self._work):

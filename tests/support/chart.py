@@ -1,4 +1,4 @@
-"""The Helm chart rendered with each file of `ci/`, and its parts in the shape that promises are stated in."""
+"""Render the Helm chart with the values files in `ci/`, and extract the parts that tests check."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 
 @functools.cache
 def rendered(case: str) -> tuple[Object, ...]:
-    """The objects of one file of values, release `keel`."""
+    """Return the objects that the chart renders with one values file, for the release `keel`."""
     return tuple(render("keel", CHART / "ci" / f"{case}-values.yaml"))
 
 
 def of_kind(case: str, kind: str, name: str | None = None) -> Object:
-    """The only object of a kind (and name)."""
+    """Return the only object of a kind, or of a kind and name."""
     objects = [o for o in rendered(case) if o["kind"] == kind and name in (None, o["metadata"]["name"])]
     assert len(objects) == 1, f"{case}: {len(objects)} {kind} {name or ''}"
     return objects[0]
 
 
 def kinds(case: str) -> list[str]:
-    """The kinds a case makes, sorted."""
+    """Return the kinds of all objects of a values file, sorted."""
     return sorted(item["kind"] for item in rendered(case))
 
 
@@ -49,17 +49,17 @@ class Pod:
 
     @property
     def containers(self) -> list[Object]:
-        """All containers, init containers included."""
+        """Return all containers, with init containers."""
         return [*self.spec.get("initContainers", []), *self.spec["containers"]]
 
 
 def pods(case: str) -> Iterator[Pod]:
-    """Every pod template of a case."""
+    """Yield every pod template of a values file."""
     return pods_of(case, rendered(case))
 
 
 def pods_of(case: str, objects: Iterable[Object]) -> Iterator[Pod]:
-    """Every pod template among these objects."""
+    """Yield every pod template in these objects."""
     for item in objects:
         spec = item.get("spec", {})
         template = item if item["kind"] == "Pod" else spec.get("jobTemplate", {}).get("spec", spec).get("template")
@@ -69,7 +69,7 @@ def pods_of(case: str, objects: Iterable[Object]) -> Iterator[Pod]:
 
 
 def settings_of(case: str) -> str:
-    """The settings file of a case."""
+    """Return the text of the sidecar's settings file for a values file."""
     text: str = of_kind(case, "ConfigMap", "keel-bundlekeel")["data"]["settings.yaml"]
     return text
 

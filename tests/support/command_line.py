@@ -1,4 +1,4 @@
-"""A sidecar in memory behind a real server in a thread, and the command line pointed at it."""
+"""Run the command line against an in-memory sidecar behind a real server in a thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.spied import Spied
 
 
 class Sidecar:
-    """A served sidecar, and the command line pointed at its socket."""
+    """A sidecar with a real server, and the command line with the address of its socket."""
 
     def __init__(self, served: Served, socket: Path) -> None:
         self.service, self.url, self.socket = served.service, served.url, socket
@@ -26,13 +26,13 @@ class Sidecar:
         self.be()
 
     def be(self, **settings: Any) -> None:
-        """Be another sidecar, with these settings."""
+        """Replace the sidecar by a new one with these settings."""
         self.shop: Shop = self.do(_opened(settings))
         self.service.target = self.shop.service
         self.service.reset()
 
     def run(self, *arguments: str, to: str = "socket", **more: Any) -> Result:
-        """One command; `to` says how the sidecar is named."""
+        """Run one command. `to`: how the command gets the sidecar's address, such as "socket"."""
         where = {"socket": ["--socket", str(self.socket)], "url": ["--url", self.url], "none": []}[to]
         return CliRunner().invoke(make_app(lambda: cast(Any, self.wiring)), [*arguments, *where], **more)
 
@@ -47,7 +47,7 @@ async def _opened(settings: dict[str, Any]) -> Shop:
 
 
 class Served:
-    """A server of one service after the other, in a thread."""
+    """A server in a thread, whose service can be replaced."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, socket: Path) -> None:
         self._loop = loop
@@ -56,5 +56,5 @@ class Served:
         self.url: str = self.do(self.server.start())
 
     def do(self, action: Coroutine[Any, Any, Any]) -> Any:
-        """Run something in the loop of the sidecar."""
+        """Run a coroutine in the event loop of the sidecar and return its result."""
         return asyncio.run_coroutine_threadsafe(action, self._loop).result(30)

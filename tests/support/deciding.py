@@ -1,4 +1,4 @@
-"""`bundlekeel decide` in this process."""
+"""Run `bundlekeel decide` in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bundlekeel.compat import decide
 
 
 def ask(*lines: Any) -> list[dict[str, Any]]:
-    """The answers to these lines; text is taken as it is."""
+    """Return the responses to these lines. Lines that are strings are sent unchanged, others as JSON."""
     out = io.BytesIO()
     texts = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     decide.run([text + b"\n" for text in texts], out)
@@ -18,5 +18,5 @@ def ask(*lines: Any) -> list[dict[str, Any]]:
 
 
 def bundle(namespace: str, index: int) -> str:
-    """A bundle's name."""
+    """Return the name of a bundle of the namespace."""
     return f"shop/{namespace}/0x{index:02x}000000_0x{index + 1:02x}000000"

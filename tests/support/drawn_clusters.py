@@ -1,4 +1,5 @@
-"""Small clusters by number, for plans whose words are compared: loads in even steps, so that limits are met exactly.
+"""Random small clusters by number, for plans whose texts are compared. Loads are multiples of a step, so that some
+equal a limit exactly.
 
 `random.Random` gives the same numbers on every release of Python and numpy.
 """
@@ -30,7 +31,7 @@ OVERRIDES = (
     CapacityOverride(pattern="*", throughput=60e6, ignore=("cpu",)),
     CapacityOverride(pattern="b0001*", cores=2.0, nic_gbps=0.4),
 )
-# Each is drawn now and then, and one of its values then.
+# Parameters that some clusters change, with the values to choose from.
 SOMETIMES: dict[str, tuple[Any, ...]] = {
     "overloaded_threshold_percent": (30.0, 50.0, 60.0, 100.0),
     "cpu_weight": (0.0, 0.5),
@@ -69,7 +70,7 @@ SOMETIMES: dict[str, tuple[Any, ...]] = {
 
 
 def drawn(number: int) -> PlanInput:
-    """The input with this number."""
+    """Return the input of `plan()` with this number."""
     chance = Random(number)
     mode = chance.choice(("modular", "modular", "extensible"))
     reports = _reports(chance)
@@ -221,7 +222,8 @@ def _policies(chance: Random) -> Policies:
 
 
 def _with_books(chance: Random, plan_input: PlanInput, reports: list[BrokerReport]) -> PlanInput:
-    """The moves of a first plan are in the ledger; some have landed, and some brokers have reported since."""
+    """Return the input after a first plan: its moves are in the ledger (moves that reports do not show yet), some have
+    ended, and some brokers have reported since."""
     moves = plan(plan_input).plan.moves
     ledger = open_entries(Ledger(), moves, plan_input.snapshot, NOW_MS - 1000)
     for move in moves:

@@ -25,7 +25,7 @@ TOPIC = "persistent://t/n/orders"
 
 
 class VirtualClock:
-    """Sleepers wake in order. Time jumps to the next one when no other task can run."""
+    """A virtual clock. When no task can run, the time advances to the end of the next sleep."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -53,7 +53,7 @@ class VirtualClock:
 
 
 class World:
-    """Three brokers, a store and a clock in memory, and who leads epoch 1 there."""
+    """Three brokers, a store and a clock in memory, and the sidecar that leads epoch 1."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class World:
         return self
 
     async def depose(self) -> MemoryCoordination:
-        """Another sidecar leads epoch 2 from now on."""
+        """Make another sidecar the leader, with epoch 2, and return its connection to the store."""
         other = MemoryCoordination(self.store)
         await other.start()
         self.store.expire(self.coordination)
@@ -104,7 +104,7 @@ class World:
 
 
 class LosesAnAnswer(MemoryCoordination):
-    """The first fenced write takes effect, and the connection breaks before that is known."""
+    """A store whose first fenced write takes effect, but whose response is lost."""
 
     broken = False
 
@@ -116,7 +116,7 @@ class LosesAnAnswer(MemoryCoordination):
 
 
 class Bench(World):
-    """An executor that leads epoch 1 over three brokers: A leads Pulsar's load manager, B owns the bundle."""
+    """An executor of the leader of epoch 1, and three brokers: A leads Pulsar's load manager, B owns the bundle."""
 
     def __init__(self, limits: ExecutorLimits | None = None, mode: str = "modular") -> None:
         super().__init__(mode)
@@ -127,7 +127,7 @@ class Bench(World):
         self.executor = self.build()
 
     def build(self, **hooks: object) -> TermExecutor:
-        """Another executor over the same world."""
+        """Return another executor with the same brokers, store and clock."""
         given_hooks = ExecutorHooks(on_outcome=self.heard.append, **hooks)  # type: ignore[arg-type]
         return TermExecutor(self.ports(), self.term, limits=self.limits, hooks=given_hooks)
 
@@ -138,11 +138,11 @@ class Bench(World):
         )
 
     async def execute(self, requests: Sequence[MoveRequest]) -> list[MoveOutcome]:
-        """Make these moves together."""
+        """Execute these moves in parallel."""
         return await asyncio.gather(*map(self.executor.move, requests))
 
     def unloads(self) -> int:
-        """Calls of unload, each counted once however many hops it took."""
+        """Return the number of unloads. A redirected unload counts once."""
         return sum(call[0] == "unload" for call in self.admin.calls)
 
     async def intents(self) -> list[str]:
@@ -151,7 +151,7 @@ class Bench(World):
 
 
 class SlowAdmin(MemoryAdmin):
-    """Unloads take a second; remembers how many ran together."""
+    """Brokers whose unloads take a second. It records the largest number of parallel unloads."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench.model)
@@ -169,7 +169,7 @@ class SlowAdmin(MemoryAdmin):
 
 
 def fleet(bench: Bench) -> list[MoveRequest]:
-    """Twelve bundles of three namespaces, four ranges each, owned and wanted all over."""
+    """Return moves of twelve bundles of three namespaces, from all brokers to all brokers."""
     requests = []
     brokers = [A, B, C]
     for number, namespace in enumerate(["t/n1", "t/n2", "t/n3"]):

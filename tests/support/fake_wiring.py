@@ -1,4 +1,4 @@
-"""A `cli.wiring.Wiring` that writes down what it is asked for, for tests of the command line."""
+"""A `cli.wiring.Wiring` that records its calls, for tests of the command line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def places(name: str, listener: str = "") -> list[Place]:
 
 
 class FakeWiring:
-    """A recorder of the calls that bootstrap would make."""
+    """Records the calls of commands that need no running sidecar, and returns fixed results."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -62,7 +62,7 @@ class FakeWiring:
         self.nodes = ["state/ledger", "state", "epoch"]
 
     def run_daemon(self, settings: Any) -> int:
-        """Ends at once."""
+        """Record the call and return immediately."""
         self.calls.append(("run", settings.settings))
         return 0
 
@@ -78,7 +78,7 @@ class FakeWiring:
         return {"brokers": [row], "warnings": ["placement is random"], "split": "the brokers", "done": not dry_run}
 
     def last_takeover(self, settings: Any) -> tuple[Split, tuple[str, ...]]:
-        """One that was of a namespace, without the brokers' splits."""
+        """Return a takeover of one namespace that left the brokers' splits on."""
         return "off", ("shop/orders",)
 
     def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
@@ -87,12 +87,12 @@ class FakeWiring:
         return {"brokers": [{"broker": BROKERS[0], "before": False, "after": True, "ok": True, "detail": ""}]}
 
     def uninstall(self, settings: Any, *, dry_run: bool) -> list[str]:
-        """The nodes set."""
+        """Return the nodes that the test has set."""
         self.calls.append(("uninstall", dry_run))
         return self.nodes
 
     def deadman(self, settings: Any, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
-        """The next of the answers set; an error is raised."""
+        """Return the next result that the test has set, or raise it if it is an error."""
         self.calls.append(("deadman", (after, confirm, by, dry_run)))
         answer = self.deaths.pop(0)
         if isinstance(answer, Exception):
@@ -100,10 +100,10 @@ class FakeWiring:
         return answer
 
     def doctor(self, settings: Any) -> list[Check]:
-        """The checks set."""
+        """Return the checks that the test has set."""
         return self.checks
 
     def where(self, settings: Any, name: str, listener: str) -> list[Json]:
-        """Two partitions."""
+        """Return two partitions, one of them with an owner."""
         self.calls.append(("where", name))
         return [asdict(place) for place in places(name, listener)]

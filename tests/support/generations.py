@@ -1,4 +1,4 @@
-"""Whoever waits for a newer generation, in the fakes that publish by generation."""
+"""Wait for newer generations (numbered states) of the in-memory adapters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 
 
 class Generations:
-    """Mixed into a fake that tests change: each change is a new generation, and wakes who waits for one."""
+    """Base of in-memory adapters: each change increments the generation and wakes waiting callers."""
 
     def __init__(self, first: int = 0) -> None:
         self._generation = first
@@ -19,7 +19,7 @@ class Generations:
         self._published = asyncio.Event()
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """See the ports."""
+        """Wait up to `timeout` seconds for a newer generation. Return whether there is one."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self._generation <= generation:

@@ -80,7 +80,7 @@ class UnloadSeen:
 class BrokerModel:
     """Brokers of the modular load manager: ownership, affinity in the leader's memory, dynamic configuration."""
 
-    # A bundle with fewer is not split, whatever is asked.
+    # A bundle with fewer topics is never split.
     fewest_topics = 2
 
     def __init__(self, brokers: Sequence[str], *, leader: str = "") -> None:
@@ -97,14 +97,14 @@ class BrokerModel:
         self.splits: list[SplitSeen] = []
         # CPU load (0..1) of the brokers that report it, and CPU seconds of their processes.
         self.cpu: dict[str, float] = {}
-        # What the topics of the brokers that tell it have counted, by topic: `model.load.TRAFFIC`, then sessions.
+        # Counters by topic, for brokers that report them: columns of `model.load.TRAFFIC`, then sessions.
         self.counted: dict[str, dict[str, tuple[float, ...]]] = {}
-        # How clients fare, of the brokers that tell it.
+        # Errors of clients, for brokers that report them.
         self.signs: dict[str, ClientSigns] = {}
         self.splits_nothing = False
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
-        # What the next questions for an owner meet.
+        # Errors of the next reads of an owner.
         self.owner_errors: list[Exception] = []
 
     @cached_property
@@ -115,22 +115,22 @@ class BrokerModel:
         return QuotaModel(lambda: [topic for topics in self.topics.values() for topic in topics])
 
     def add(self, bundle: str, owner: str | None, *topics: str) -> None:
-        """A bundle with its owner (None: unowned) and topics."""
+        """Add a bundle with its owner (None: unowned) and topics."""
         self.topics[bundle].extend(topics)
         if owner is not None:
             self.own(bundle, owner)
 
     def add_loads(self, bundle: str, *loads: TopicLoad) -> None:
-        """Topics of a bundle with their figures; others hash as they do and carry nothing."""
+        """Add topics of a bundle with their loads. Topics without a load have a hash and no traffic."""
         self.topics[bundle].extend(load.topic for load in loads)
         self.loads.update({load.topic: load for load in loads})
 
     def loads_of(self, bundle: str) -> list[TopicLoad]:
-        """The topics of a bundle, sorted by name."""
+        """Return the topics of a bundle, sorted by name."""
         return [self.loads.get(t) or TopicLoad(topic=t, hash=parse_topic(t).hash) for t in sorted(self.topics[bundle])]
 
     def bundle_loads(self, broker: str) -> BundleLoads:
-        """The bundles with a loaded topic that a broker owns; all sessions of the model are producers."""
+        """Return the loads of a broker's bundles that have a loaded topic. All sessions of the model are producers."""
         rows: dict[str, list[float]] = {}
         for bundle, owner in self.owners.items():
             loads = [self.loads[topic] for topic in self.topics[bundle] if topic in self.loads]
@@ -155,11 +155,11 @@ class BrokerModel:
         return self.owners.get(bundle)
 
     def endpoints(self) -> dict[str, BrokerEndpoint]:
-        """All brokers, registered."""
+        """Return the addresses of all brokers by their id."""
         return {b: BrokerEndpoint(broker_id=b, web_url=f"http://{b}") for b in self.brokers}
 
     def runtime(self, broker: str) -> dict[str, str]:
-        """Effective settings; a stubborn broker never takes dynamic ones."""
+        """Return the effective settings of a broker. A stubborn broker ignores dynamic settings."""
         return self.static[broker] | ({} if broker in self.stubborn else self.dynamic)
 
     def set_dynamic(self, key: str, value: str) -> ModelReply:
@@ -170,7 +170,7 @@ class BrokerModel:
         return ModelReply(status=200)
 
     def unload(self, bundle: str, *, at: str, destination: str | None) -> ModelReply:
-        """One hop of an unload, in the order of pulsar.md 7.2."""
+        """Respond to one request of an unload at broker `at`, with the checks in the order of pulsar.md 7.2."""
         self.unloads.append(UnloadSeen(at=at, bundle=bundle, destination=destination))
         if bundle not in self.topics:
             return ModelReply(status=412, reason=f"Invalid upper boundary for bundle {bundle}")
@@ -222,12 +222,12 @@ class BrokerModel:
         self.after_split(bundle, children)
 
     def bundle_of(self, topic: str) -> str | None:
-        """The bundle that holds a topic: as listed, there are no hashes here."""
+        """Return the bundle to which a topic was added. The model does not compute hashes."""
         namespace = parse_topic(topic).namespace
         return next((b for b, t in self.topics.items() if topic in t and namespace_of(b) == namespace), None)
 
     def lookup(self, topic: str, *, at: str, authoritative: bool) -> ModelReply:
-        """One lookup; 200 carries the owner in `to`."""
+        """Respond to one lookup at broker `at`. A 200 contains the owner in `to`."""
         bundle = self.bundle_of(topic)
         if bundle is None:
             return ModelReply(status=404, reason="Topic not found")
@@ -244,7 +244,7 @@ class BrokerModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """An error scripted for a call of the fake: before its effect, or after it (then the outcome is unknown)."""
+    """A scripted error of a call: before its effect, or after it (then the caller does not know the result)."""
 
     error: Exception
     after: bool = False
@@ -264,13 +264,13 @@ class MemoryAdmin:
 
     @cached_property
     def quotas(self) -> MemoryQuotaAdmin:
-        """The client for rates."""
+        """Return the client for rates."""
         from tests.support.quota_model import MemoryQuotaAdmin  # noqa: PLC0415
 
         return MemoryQuotaAdmin(self.model)
 
     def fail(self, method: str, *faults: Fault | None) -> None:
-        """Script the next calls of `method`; None lets one pass."""
+        """Let the next calls of `method` fail. None: this call succeeds."""
         self._faults[method].extend(faults)
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
@@ -391,7 +391,7 @@ class MemoryAdmin:
 
     @contextmanager
     def _call(self, method: str, *arguments: str, broker: str | None = None) -> Iterator[None]:
-        """Surround the effect of a call at a broker: scripted faults come before or after it."""
+        """Run the effect of a call at a broker as the block. A scripted error is raised before or after it."""
         self.calls.append((method, *arguments))
         fault = self._faults[method].popleft() if self._faults[method] else None
         if fault is not None and not fault.after:

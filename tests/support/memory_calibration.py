@@ -1,4 +1,4 @@
-"""The place of proposals in memory; it passes the same contract tests as the real one."""
+"""`CalibrationStore` in memory; it passes the same contract tests as the real store."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from bundlekeel.recalibration.history.ports import MAX_BYTES, NAME, FoundDocumen
 
 
 class MemoryCalibration:
-    """`CalibrationStore` as a dictionary of paths. `away`: it does not answer."""
+    """`CalibrationStore` as a dictionary of paths. `away`: the store does not respond."""
 
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
         self.away = False
 
     def put(self, path: str, data: bytes) -> None:
-        """Lay a file there."""
+        """Store a file at this path."""
         self.held[path] = data
 
     def newest(self) -> FoundDocument | None:

@@ -1,4 +1,4 @@
-"""Channel in memory, fed by the test: entries go through the same table as the brokers' own."""
+"""`Channel` in memory, whose entries a test publishes. They pass through the same table as entries of real brokers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MemoryChannel(Generations):
         force: bool = False,
         version: int | None = None,
     ) -> bool:
-        """Publish a state, by default with the version of a valid successor; False when it loses."""
+        """Publish a state. `version`: by default that of a valid successor. Return False if the entry is ignored."""
         current = self.table.units.get(bundle)
         unit = ServiceUnit(
             state=state,
@@ -56,29 +56,29 @@ class MemoryChannel(Generations):
         return won
 
     def forget(self, bundle: str) -> None:
-        """A tombstone."""
+        """Publish a tombstone for the bundle."""
         self.table.apply(bundle, None, self._clock.wall_ms())
         self._publish()
 
     def own(self, bundle: str, broker_id: str) -> None:
-        """A lookup has an unowned bundle assigned."""
+        """Publish the messages of an assignment after a lookup."""
         self.publish(bundle, UnitState.ASSIGNING, broker_id)
         self.publish(bundle, UnitState.OWNED, broker_id)
 
     def transfer(self, bundle: str, destination: str) -> None:
-        """The owner hands over."""
+        """Publish the messages of a transfer by the owner."""
         source = self.table.units[bundle].destination
         for state in (UnitState.RELEASING, UnitState.ASSIGNING, UnitState.OWNED):
             self.publish(bundle, state, destination, source)
 
     def unload(self, bundle: str) -> None:
-        """The owner gives up."""
+        """Publish the messages of an unload by the owner."""
         source = self.table.units[bundle].destination
         for state in (UnitState.RELEASING, UnitState.FREE):
             self.publish(bundle, state, "", source)
 
     def split(self, bundle: str, position: int) -> tuple[str, str]:
-        """The owner splits; its children."""
+        """Publish the messages of a split by the owner. Return the children."""
         owner = self.table.units[bundle].destination
         low, high = children_of(bundle, [position])
         ranges = {child.rpartition("/")[2]: "" for child in (low, high)}

@@ -46,11 +46,11 @@ class MemoryStore:
         self._set_frozen(True)
 
     def thaw(self) -> None:
-        """The store answers again."""
+        """Let the store respond again."""
         self._set_frozen(False)
 
     def suspend(self, client: MemoryCoordination) -> None:
-        """Cut one sidecar off; its session stays alive until `expire`."""
+        """Disconnect one sidecar. Its session continues until `expire`."""
         client._suspended = True
         client._changed.set()
 
@@ -121,12 +121,12 @@ class MemoryCoordination:
         self._changed = asyncio.Event()
         self._changed.set()
 
-    # What prevents a connection.
+    # States that prevent a connection.
     obstacle = ""
 
     @property
     def connected(self) -> bool:
-        """Whether calls are answered now."""
+        """Whether the store responds to calls now."""
         return self._session != 0 and not self._suspended and not self.store.frozen
 
     @property

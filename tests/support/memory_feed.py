@@ -1,4 +1,4 @@
-"""`ports.LoadFeed` in memory: a test says what brokers publish, and in which state the client is."""
+"""`ports.LoadFeed` in memory: a test sets the brokers' messages and the state of the client."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MemoryFeed(Generations):
     # --- what a test may do --------------------------------------------------------------------------------
 
     def say(self, *loads: BrokerLoadData, bundles: BundleLoads | None = None) -> None:
-        """Brokers publish load data, and their top bundles if given."""
+        """Publish load data of brokers and, if given, their top bundles."""
         now = self._clock.wall_ms()
         for load in loads:
             entry = replace(
@@ -67,18 +67,18 @@ class MemoryFeed(Generations):
         self._publish()
 
     def withdraw(self, broker_id: str) -> None:
-        """A tombstone, as around every move."""
+        """Publish a tombstone, as a broker does around every move."""
         entry = self._latest.get(broker_id, LatestLoad())
         self._latest[broker_id] = replace(entry, withdrawn_ms=self._clock.wall_ms())
         self._publish()
 
     def spoil(self, broker_id: str, code: str, detail: str) -> None:
-        """A message that cannot be used."""
+        """Publish a message that cannot be used. `code` and `detail`: the reason."""
         self._latest[broker_id] = replace(self._latest.get(broker_id, LatestLoad()), fault=(code, detail))
         self._publish()
 
     def become(self, state: FeedState, detail: str = "") -> None:
-        """The client's process is stuck, down, or well again."""
+        """Set the state of the client's process."""
         self._state, self._detail = state, detail
         if state == "ok":
             self._since_ms = self._clock.wall_ms()

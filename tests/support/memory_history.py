@@ -10,8 +10,9 @@ from bundlekeel.recalibration.history.record import HistoryRecord
 
 
 class MemoryStore:
-    """`HistoryStore` as a dictionary, of one `cluster`. `away`: it does not answer. `torn`: files that cannot
-    be read."""
+    """`HistoryStore` as a dictionary, for one `cluster`. `away`: the store does not respond. `torn`: files that cannot
+    be read.
+    """
 
     def __init__(self, cluster: str = "") -> None:
         self.cluster = cluster
@@ -22,7 +23,7 @@ class MemoryStore:
         self.place = "memory"
 
     def files(self) -> list[HistoryFile]:
-        """Every file."""
+        """Return every file."""
         self._answer()
         return sorted(self.held)
 
@@ -66,7 +67,7 @@ class MemoryStore:
         return file
 
     def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
-        """All their records under one name."""
+        """Store the records of several files as one file."""
         ordered = sorted(files, key=lambda file: file.first)
         together = [record for file in ordered for record in self.records(file)]
         head = ordered[0]
@@ -138,9 +139,9 @@ class MemoryWal:
 
     @property
     def size(self) -> int:
-        """A thousand bytes a record."""
+        """Return a thousand bytes per record."""
         return 1000 * sum(map(len, list(self.held.values())))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing."""
         self.roll()

@@ -1,4 +1,4 @@
-"""LoadSource, Ownership and Metadata in memory, fed by the test; and a clock that shows real time."""
+"""`LoadSource`, `Ownership` and `Metadata` in memory, whose content a test sets, and a clock with the real time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RealClock:
         return time.time_ns() // 1_000_000
 
     async def sleep(self, seconds: float) -> None:
-        """Really wait."""
+        """Wait in real time."""
         await asyncio.sleep(seconds)
 
 
@@ -74,19 +74,19 @@ class MemoryLoadSource(Generations):
         self._publish()
 
     def advertise(self, broker_id: str, *listeners: AdvertisedListener) -> None:
-        """A registered broker has these advertised listeners."""
+        """Set the advertised listeners of a registered broker."""
         self._endpoints[broker_id] = replace(self._endpoints[broker_id], listeners=listeners)
         self._publish()
 
     def exclude(self, broker_id: str, code: str, detail: str = "") -> None:
-        """A registered broker's record becomes unusable."""
+        """Make the record of a registered broker unusable. `code`: the reason."""
         self._reports.pop(broker_id, None)
         self._excluded[broker_id] = ExcludedBroker(broker_id=broker_id, code=code, detail=detail)
         self._endpoints.setdefault(broker_id, BrokerEndpoint(broker_id=broker_id, web_url=f"http://{broker_id}"))
         self._publish()
 
     def remove(self, *broker_ids: str) -> None:
-        """Brokers die."""
+        """Delete brokers."""
         for broker_id in broker_ids:
             self._reports.pop(broker_id, None)
             self._excluded.pop(broker_id, None)
@@ -167,7 +167,7 @@ class MemoryMetadata:
         self.unseen: StoreMigration | None = None
 
     def migrate(self, phase: str, target: str = "oxia://o:6648/mig") -> None:
-        """The brokers' coordinator writes this phase of a store migration."""
+        """Write this phase of a migration of the metadata store, as the brokers' coordinator does."""
         self.migration_now = StoreMigration(phase=phase, target=target, stamp=self.migration_now.stamp + 1)
 
     async def migration(self) -> StoreMigration:
@@ -176,7 +176,7 @@ class MemoryMetadata:
         return self.migration_now
 
     def add_topics(self, names: Iterable[str]) -> None:
-        """Make persistent topics known by their full names."""
+        """Add persistent topics by their full names."""
         self.topic_names.update(names)
 
     async def boundaries(self, namespace: str) -> list[int] | None:
@@ -225,11 +225,11 @@ class MemoryMetadata:
         return sorted(self.tenant_names | {name.partition("/")[0] for name in self.bundle_boundaries})
 
     async def follow(self, store: str) -> None:
-        """The brokers' configuration store is another one."""
+        """Accept another configuration store of the brokers."""
         self.followed.append(store)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
     def _enter(self) -> None:
         if self.suspended:

@@ -39,7 +39,7 @@ class MemoryUsageFeed:
         self._tables = replace(self._tables, latest={**self._tables.latest, message.broker: after})
 
     def spoil(self, why: str) -> None:
-        """A message that cannot be used."""
+        """Publish a message that cannot be used. `why`: the reason."""
         self._tables = replace(self._tables, fault=why)
 
     def become(self, state: FeedState, detail: str = "") -> None:
@@ -90,17 +90,17 @@ def _sides(sides: Mapping[int, PassedUsage | None]) -> bytes:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field that is a varint."""
+    """Encode a protobuf field that is a varint."""
     return varint(number << 3) + varint(value)
 
 
 def field(number: int, value: bytes) -> bytes:
-    """A field that is text or a message."""
+    """Encode a protobuf field that is text or a message."""
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
+    """Encode an integer as a protobuf varint: seven bits per byte, the lowest first."""
     data = bytearray()
     while value >= 0x80:
         data.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""The tools of a newcomer: the pages' commands, a fresh copy of the sources, and one shell."""
+"""Helpers for tests that follow the documentation as a new user: commands of pages, a copy of the sources, a shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FENCE = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str) -> list[list[str]]:
-    """The lines of each shell block of a page, in order, comments included."""
+    """Return the lines of each shell block of a page, with comments."""
     blocks_read = _FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
     return [[line for line in block.replace("\\\n", " ").splitlines() if line.strip()] for block in blocks_read]
 
@@ -34,7 +34,7 @@ def lines(page: str) -> list[str]:
 
 
 def words(line: str) -> list[str]:
-    """The words of a line without its comment; a program of the virtual environment by its name alone."""
+    """Return the words of a line without its comment, and without the path of a program in the virtual environment."""
     return [word.removeprefix(".venv/bin/") for word in shlex.split(line, comments=True)]
 
 
@@ -98,7 +98,7 @@ class Shell:
         return int(code), output
 
     def until(self, line: str, pattern: str) -> str:
-        """Type it again and again, as a person looks again, until it succeeds and says so; what it said."""
+        """Repeat a line until it succeeds and its output matches `pattern`. Return the output."""
         deadline = time.monotonic() + self._patience
         while True:
             code, output = self.run(line)
@@ -108,7 +108,7 @@ class Shell:
             time.sleep(1.0)
 
     def close(self) -> None:
-        """End it with all it started."""
+        """End the shell and all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.wait()
@@ -120,7 +120,7 @@ class Shell:
 
 @contextlib.contextmanager
 def opened(folder: Path, logs: Path, *, patience: float) -> Iterator[Shell]:
-    """A shell in a folder, ended with all it started."""
+    """Yield a shell in a directory. End it and its processes at the end of the block."""
     shell = Shell(folder, logs, patience=patience)
     try:
         yield shell

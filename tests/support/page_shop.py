@@ -1,4 +1,4 @@
-"""Ten brokers and four tenants behind the page: what the pictures show, and what `python -m dev.ui serve` serves."""
+"""A sidecar with ten brokers and four tenants, for the screenshots of the web page and for `python -m dev.ui serve`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bundlekeel.model.parameters import Parameters
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 
-# Four tenants; what a bundle of each namespace keeps busy, in turn.
+# For the namespaces of four tenants, the loads of their bundles, used in turn.
 NAMESPACES = {
     "checkout/orders": (0.062, 0.041, 0.028),
     "checkout/payments": (0.034, 0.022),
@@ -78,7 +78,7 @@ def ten_brokers(tokens: Tokens, params: Parameters | None = None, port: int = 0)
 
 
 def main() -> None:
-    """Serve until Ctrl-C or SIGTERM; nothing is left then."""
+    """Serve until Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as folder:
         tokens = Tokens(Path(folder))

@@ -1,4 +1,4 @@
-"""A whole sidecar over fakes behind its real HTTP server, in a thread of its own: what the web page is tested with."""
+"""A complete sidecar with in-memory adapters behind its real HTTP server in a thread, for tests of the web page."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class PageCluster:
         self.publish()
 
     def _place(self, topic: str) -> None:
-        """In the bundle of its namespace that has fewest topics."""
+        """Put a topic into the bundle of its namespace with the fewest topics."""
         parsed = parse_topic(topic)
         bundles = [name for name in self.shares if name.startswith(f"{parsed.namespace}/")]
         self.model.topics[min(bundles, key=lambda name: len(self.model.topics[name]))].append(topic)
@@ -127,7 +127,7 @@ class PageCluster:
             self.metadata.partition_counts[base] = self.metadata.partition_counts.get(base, 0) + 1
 
     def owners(self) -> dict[str, str]:
-        """bundle -> broker."""
+        """Return the owner of each bundle."""
         return {bundle: owner.broker_id for bundle, owner in self.model.owners.items()}
 
     def publish(self) -> None:
@@ -150,7 +150,7 @@ class PageCluster:
 
 
 class PacedAdmin(MemoryAdmin):
-    """Brokers that take a while for each unload, and after `takes` of them wait until it is raised."""
+    """Brokers that need some time for each unload. After `takes` unloads they wait until a test increases `takes`."""
 
     seconds = 0.0
     takes = math.inf
@@ -164,7 +164,7 @@ class PacedAdmin(MemoryAdmin):
 
 
 class PageSidecar(FakeSidecar):
-    """With thresholds proposed."""
+    """A sidecar for which thresholds are proposed."""
 
     def __init__(
         self,
@@ -197,14 +197,14 @@ class PageSidecar(FakeSidecar):
         return admin
 
     def reached(self, loaded: LoadedSettings) -> Outside:
-        """With its own store of proposals."""
+        """Return the connections, with this sidecar's own store of proposals."""
         out = super().reached(loaded)
         if "recalibration" not in INSTALLED:
             return out
         return replace(out, adapters={**out.adapters, "recalibration": lambda: lambda: self.proposed})
 
     async def turn(self) -> None:
-        """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""
+        """Run one cycle: update the traffic of topics by their limits, then run the quotas and the balancer."""
         if "quotas" in INSTALLED:
             pass_traffic(self.page_cluster.model, self.page_cluster.demand)
             if self.cycle.picture is not None:
@@ -267,7 +267,7 @@ class ServedSidecar(Served):
     name: str = "a"
 
     def service(self) -> Service:
-        """The sidecar's face."""
+        """Return the sidecar's service."""
         self.cluster = PageCluster(self.loads, self.demand, live=self.live)
         self.sidecar = PageSidecar(
             self.cluster,

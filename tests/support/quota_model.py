@@ -1,4 +1,4 @@
-"""Rates and ResourceGroups as brokers keep them, for the fake admin API and the one behind sockets."""
+"""A model of the rates and ResourceGroups that brokers store, for the in-memory admin API and the HTTP server."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class QuotaModel:
         return None
 
     def set_rate(self, place: PolicyKey, rate: Rate | None) -> None:
-        """Set or remove."""
+        """Set the rate of a topic or namespace; None removes it."""
         if rate is None:
             self.rates.pop(place, None)
         else:
             self.rates[place] = rate
 
     def remove_group(self, name: str) -> tuple[int, str] | None:
-        """Remove a ResourceGroup, or why not."""
+        """Remove a ResourceGroup. Return None, or the status and reason of the refusal."""
         if name not in self.groups:
             return 404, "ResourceGroup does not exist"
         if name in self.attached.values():
@@ -55,7 +55,8 @@ class QuotaModel:
         return None
 
     def attach(self, namespace: str, name: str) -> tuple[int, str] | None:
-        """Attach or detach a namespace, or why not."""
+        """Attach a namespace to a ResourceGroup; the name "" detaches it. Return None, or status and reason of the
+        refusal."""
         if name and name not in self.groups:
             return 412, "ResourceGroup does not exist"
         if name:

@@ -1,4 +1,4 @@
-"""A whole sidecar with quotas over fakes: topics with demands, and brokers that let pass what their rates allow."""
+"""A complete sidecar with quotas and in-memory adapters. Topics have demands, and brokers limit them to their rates."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class QuotaCluster(FakeCluster):
         self.publish()
 
     def put(self, namespace: str, number: int, broker: str, demand: float, partitions: int = 1) -> str:
-        """A topic in a bundle of its own that wants this many messages/s in, and twice as many out."""
+        """Add a topic in its own bundle, with a demand of this many messages/s in and twice as many out."""
         topic = f"persistent://{namespace}/t{number}"
         names = [topic] if partitions == 1 else [f"{topic}-partition-{index}" for index in range(partitions)]
         if partitions > 1:
@@ -68,12 +68,12 @@ class QuotaCluster(FakeCluster):
         return topic
 
     def move(self, number: int, broker: str, namespace: str = "acme/orders") -> None:
-        """A bundle goes to another broker, and the brokers report it."""
+        """Move a bundle to another broker, and let the brokers report that."""
         self.model.own(f"{namespace}/0x{number << 28:08x}_0x{(number + 1) << 28:08x}", broker)
         self.publish()
 
     def die(self, broker: str, heir: str) -> None:
-        """A broker dies; another one serves its bundles."""
+        """Remove a broker, and give its bundles to `heir`."""
         for bundle, owner in list(self.model.owners.items()):
             if owner.broker_id == broker:
                 self.model.own(bundle, heir)
@@ -86,7 +86,7 @@ class QuotaCluster(FakeCluster):
         return pass_traffic(self.model, self.demand)
 
     def total(self) -> float:
-        """Messages/s published, all together."""
+        """Return the published messages/s of all topics together."""
         return sum(self.flow().values())
 
 
@@ -102,7 +102,7 @@ class _Coordination(MemoryCoordination):
 
 
 class QuotaSidecar(FakeSidecar):
-    """With quotas. By default the tenant may publish 200 messages/s; its topics want four times as much."""
+    """A sidecar with quotas. By default the tenant's limit is 200 published messages/s, a quarter of its demand."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class QuotaSidecar(FakeSidecar):
 
 
 async def leading(cluster: QuotaCluster | None = None, **more: Any) -> QuotaSidecar:
-    """A sidecar that leads; by default of a cluster of its own."""
+    """Return a sidecar that leads. `cluster`: by default a new one."""
     sidecar = QuotaSidecar(cluster or QuotaCluster(), **more)
     await sidecar.lead()
     return sidecar

@@ -1,4 +1,4 @@
-"""Random inputs of `plan()` by seed, small and full of sets and maps: the same in every process."""
+"""Small random inputs of `plan()` by seed, with many sets and maps. Plans must be the same in every process."""
 
 from __future__ import annotations
 

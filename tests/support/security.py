@@ -27,14 +27,14 @@ class Issuer:
         self.rotate()
 
     def rotate(self, *, keep: bool = False) -> None:
-        """Another key from now on; `keep` leaves the old one in the file."""
+        """Sign with a new key from now on. `keep`: the key file also contains the old key."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         public = self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         before = self.key_file.read_bytes() if keep else b""
         self.key_file.write_bytes(before + public)
 
     def jwt(self, role: object = "viewer", **claims: Any) -> str:
-        """A token that holds for a minute, unless `claims` say otherwise; None takes a claim out."""
+        """Return a token that is valid for a minute. `claims` override its claims; None removes a claim."""
         payload = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60, "role": role} | claims
         return jwt.encode({k: v for k, v in payload.items() if v is not None}, self._key, algorithm="ES256")
 
@@ -54,7 +54,7 @@ class Tokens:
         self.write(*self.lines)
 
     def write(self, *roles: str, also: str = "") -> None:
-        """Only the lines of these roles, and what else is given."""
+        """Write the tokens of these roles only, then the text `also`."""
         self.path.write_text("# tokens\n\n" + "".join(self.lines[role] + "\n" for role in roles) + also)
 
     def headers(self, role: str) -> dict[str, str]:
@@ -63,13 +63,13 @@ class Tokens:
 
 
 class SteppedClock:
-    """Seconds that pass when told to."""
+    """A clock whose seconds a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def boot(self) -> float:
-        """Now."""
+        """Return the seconds that the test has set."""
         return self.now
 
 
@@ -96,7 +96,7 @@ class Certificates:
         """Issue a certificate and key for these host names or addresses. The same name again is a renewal."""
         leaf = self._ca.issue_cert(*(identities or ("localhost", "127.0.0.1")), common_name=common_name)
         cert, key = self._directory / f"{name}.crt", self._directory / f"{name}.key"
-        # The key first: whoever looks in between finds a pair that does not fit, and keeps the one before.
+        # The key first: a reader between the two writes gets a pair that does not match, and keeps the earlier pair.
         leaf.private_key_pem.write_to_path(key)
         cert.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
         return cert, key

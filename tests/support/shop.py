@@ -1,4 +1,6 @@
-"""A sidecar over in-memory adapters and three brokers of a shop: API, commands, page and samples are tested with it."""
+"""A sidecar with in-memory adapters and the three brokers of a shop, for tests of the API, commands, page and
+samples.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ _ACME: Final = ("acme/orders/0x00000000_0xffffffff", 0.0)
 
 
 class StillClock(TestClock):
-    """Both clocks stand still; a test moves them by `offset`."""
+    """Boot and wall clock that stand still until a test changes `offset`."""
 
     def boot(self) -> float:
         """Return seconds on the boot clock."""

@@ -1,4 +1,4 @@
-"""A running sidecar's service, of which a test sees the calls and changes single results."""
+"""A wrapper of a sidecar's service that records calls, and with which a test changes single results."""
 
 from __future__ import annotations
 

@@ -22,12 +22,13 @@ CHILDREN = ("t/n/0x00000000_0x18000000", "t/n/0x18000000_0x40000000")
 
 
 def topic(hash_: int, rate: float, sessions: int = 1) -> TopicLoad:
-    """A topic with this hash, as many messages in as out, a hundred bytes each."""
+    """Return a topic with this hash. `rate`: messages/s in and out, a hundred bytes each."""
     name = f"persistent://t/n/{hash_:x}"
     return TopicLoad(topic=name, hash=hash_, traffic=(rate, rate, rate * 100, rate * 100), sessions=sessions)
 
 
-# Halving the range would leave both in the lower child, halving the number of topics in the upper one.
+# Four topics, of which the last two are hot. A split in the middle of the range would leave both in the lower
+# child, a split in the middle of the topics would leave both in the upper child.
 TWO_HOT = (topic(0x01000000, 1), topic(0x02000000, 1), topic(0x10000000, 50), topic(0x20000000, 49))
 
 
@@ -51,7 +52,7 @@ class Bench(World):
         self.splitter = Splitter(ports=self.world, term=self.term, prepare=self.prepared.append)
 
     def divided(self, _bundle: str, children: tuple[str, ...]) -> None:
-        """The brokers store new boundaries."""
+        """Store the new boundaries, as the brokers do after a split."""
         edges = {int(child.rpartition("_")[2], 16) for child in children}
         self.metadata.bundle_boundaries["t/n"] = sorted(edges | set(self.metadata.bundle_boundaries["t/n"]))
 

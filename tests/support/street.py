@@ -1,4 +1,4 @@
-"""Trace `bundlekeel run` over fakes, as far as its first move.
+"""Trace the function calls of `bundlekeel run` with in-memory adapters, up to its first move.
 
 `python -m tests.support.street` prints one line per frame of Bundlekeel, file and function, from the entry point to the
 call of the admin port.
@@ -30,7 +30,7 @@ from tests.support.world import FakeCluster, fake_outside
 _OURS = Path(bundlekeel.__file__).parent
 # Frames without a caller, which Python 3.12 no longer has.
 _NO_CALLS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
-# Eager, and at once: the fake brokers' figures stay as they are.
+# Move immediately, because the loads of the in-memory brokers do not change.
 _SETTINGS = """\
 cluster: local
 metadata_store: zk:127.0.0.1:2181
@@ -43,7 +43,7 @@ parameters: {move_price: 0}
 
 
 class _Frames:
-    """Frames of ours on the way to a place, across the tasks that were made on the way."""
+    """Collects the call stack of Bundlekeel's functions, across the asyncio tasks that they start."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -52,13 +52,13 @@ class _Frames:
     def task(
         self, loop: asyncio.AbstractEventLoop, body: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
-        """A task factory that keeps the way to each task."""
+        """Create a task, and store the stack that created it (a task factory of asyncio)."""
         task = asyncio.Task(body, loop=loop, **options)
         self._before[task] = self.here(sys._getframe(1))
         return task
 
     def here(self, frame: FrameType | None) -> list[str]:
-        """The way to this frame, outermost first: that to its task, then the frames since."""
+        """Return the stack of this frame, outermost first: the stack that created its task, then its own frames."""
         since: list[str] = []
         while frame is not None and not frame.f_code.co_filename.endswith("asyncio/events.py"):
             path = Path(frame.f_code.co_filename)
@@ -74,7 +74,7 @@ class _Frames:
 
 
 class _LastAdmin(MemoryAdmin):
-    """Prints the way to the first unload, refuses it, and ends the process as SIGTERM does."""
+    """Brokers that print the stack of the first unload, refuse it, and end the process as SIGTERM does."""
 
     frames: _Frames
     ended = False

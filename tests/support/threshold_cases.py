@@ -11,12 +11,12 @@ NOW_MS = 1_790_000_000_000
 
 
 def interval(mean: float, spread: float = 0.1) -> dict[str, float]:
-    """Around a mean."""
+    """Return a confidence interval around a mean."""
     return {"mean": mean, "low": mean - spread * abs(mean), "high": mean + spread * abs(mean)}
 
 
 def measures(imbalance: float, moves: float, overloaded: float = 0.0) -> dict[str, Any]:
-    """Four measures."""
+    """Return the four measures of one setting."""
     return {
         "imbalance": interval(imbalance),
         "moves_per_hour": interval(moves),
@@ -26,7 +26,7 @@ def measures(imbalance: float, moves: float, overloaded: float = 0.0) -> dict[st
 
 
 def proposed(value: float, previous: float, **more: Any) -> dict[str, Any]:
-    """One parameter."""
+    """Return the proposal for one parameter."""
     row = {"value": value, "previous": previous, "minimum": 1.0, "maximum": 50.0, "step": 1.0}
     return row | {"evidence": "fewer moves at equal imbalance"} | more
 

@@ -67,7 +67,7 @@ class Stage:
         return path.read_text() if path.exists() else ""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for it."""
+        """Wait until the condition is true."""
         await eventually(condition, within=60)
 
     async def owner(self, bundle: str) -> str | None:

@@ -1,4 +1,6 @@
-"""`transfer` at once and over turns, and the class's own answer to the same brokers."""
+"""Plans of the strategy `transfer`, in one cycle or several, and the decision of Pulsar's class for the same
+brokers.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ HOT_COLD: list[list[float]] = [[0.2, 0.2, 0.2, 0.2], [0.05, 0.05]]
 
 
 def now(loads: Sequence[Sequence[float]], **params: Any) -> Plan:
-    """The plan of one cycle that acts at once."""
+    """Return the plan of one cycle that moves bundles immediately."""
     return run(cluster(loads), **{**AT_ONCE, **params}).plan
 
 
 def after(plan: Plan) -> list[float]:
-    """The predicted scores after the plan."""
+    """Return the predicted scores of the brokers after the plan."""
     return [round(row.score_after, 4) for row in plan.loads]
 
 

@@ -38,13 +38,13 @@ def virtual_cluster(
 
 
 def imbalance(cluster: VirtualCluster) -> float:
-    """max/mean of the true load; bundles in transit count where they go."""
+    """Return the highest load divided by the mean. Bundles in transit count at their destination."""
     carried = cluster.settled_load()
     return float(carried.max() / carried.mean())
 
 
 def restart(cluster: VirtualCluster, broker: int) -> None:
-    """The broker comes back empty at once; its bundles went to the others in turn."""
+    """Restart a broker: it is empty, and the other brokers have got its bundles in turn."""
     others = [number for number in range(len(cluster.capacity)) if number != broker]
     cluster.drain(broker)
     cluster.start(broker)
@@ -53,7 +53,7 @@ def restart(cluster: VirtualCluster, broker: int) -> None:
 
 @dataclass(kw_only=True)
 class Driver:
-    """Runs cycles on a virtual cluster with the same books as the sidecar."""
+    """Runs cycles on a virtual cluster, with the same averages and ledger as in the sidecar."""
 
     cluster: VirtualCluster
     params: Parameters
@@ -77,7 +77,7 @@ class Driver:
                 self.curve.append((self.cluster.now, imbalance(self.cluster)))
 
     def balanced_at(self, limit: float) -> float:
-        """When max/mean fell to the limit for good; infinity when it never did."""
+        """Return the time from which max/mean stays at or below `limit`; infinity if it does not."""
         later = [at for at, value in self.curve if value > limit]
         return 0.0 if not later else (later[-1] + CYCLE if later[-1] < self.curve[-1][0] else float("inf"))
 

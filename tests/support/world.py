@@ -1,4 +1,4 @@
-"""A whole sidecar, as it is wired, over fakes: for tests of the sidecar's own behaviour."""
+"""A complete sidecar with the real wiring and in-memory adapters, for tests of the sidecar's own behaviour."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ INSTALLED = frozenset(feature.name for feature in installed())
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 EAGER = Parameters(move_price=0)
 PIN = LastingRequest(by="ann", reason="r", since_ms=1)
-# By itself it never sees a difference often enough: what moves, a person asked for.
+# The strategy never moves a bundle with these parameters, so that only operators' requests move bundles.
 PATIENT = Parameters(move_price=1e9)
-# Fakes answer at once, and their topics count nothing.
+# In-memory brokers respond immediately, and their topics have no counters.
 SETTINGS = {
     "cluster": "local",
     "metadata_store": "zk:zk1:2181/pulsar",
@@ -83,7 +83,7 @@ SETTINGS = {
 
 
 class TestClock(SystemClock):
-    """The real clock with an offset a test can push forward."""
+    """The real clock plus `offset` seconds, which a test can increase."""
 
     __test__ = False
 
@@ -91,11 +91,11 @@ class TestClock(SystemClock):
         self.offset = 0.0
 
     def boot(self) -> float:
-        """Seconds on the boot clock, pushed."""
+        """Return seconds of the boot clock, with the offset."""
         return super().boot() + self.offset
 
     def wall_ms(self) -> int:
-        """Wall clock, pushed alike."""
+        """Return Unix time in ms, with the offset."""
         return time.time_ns() // 1_000_000 + int(self.offset * 1000)
 
     def stepped_ms(self) -> int:
@@ -106,12 +106,14 @@ class WallClock(TestClock):
     """A wall clock that can be set without effect on leases and time-outs."""
 
     def boot(self) -> float:
-        """Seconds on the boot clock, not pushed."""
+        """Return seconds of the boot clock, without the offset."""
         return super().boot() - self.offset
 
 
 class FakeCluster:
-    """Three brokers that own bundles, report them, and give them up when told to; shared by several sidecars."""
+    """Three in-memory brokers that own bundles, report their loads and unload them on request. Sidecars can share
+    it.
+    """
 
     def __init__(
         self,
@@ -157,7 +159,7 @@ class FakeCluster:
         )
 
     def _divided(self, bundle: str, children: tuple[str, ...]) -> None:
-        """The load of a split bundle follows its topics."""
+        """Give each child of a split bundle the load of its topics."""
         del self.shares[bundle]
         for child in children:
             rates = [sum(load.traffic[:2]) for load in self.model.loads_of(child)]
@@ -169,7 +171,7 @@ class FakeCluster:
         self.metadata.bundle_boundaries["t/ns"] = sorted({FULL_LOWER, *edges, FULL_UPPER})
 
     def publish(self) -> None:
-        """Every broker writes a fresh report of what it owns now."""
+        """Write a new load report for every broker, with the bundles that it owns now."""
         owned: dict[str, dict[str, float]] = {broker: {} for broker in BROKERS}
         for bundle, owner in self.model.owners.items():
             owned[owner.broker_id][bundle] = self.shares[bundle]
@@ -183,7 +185,7 @@ class FakeCluster:
             self.source.put(row, service_url=service)
 
     def owners(self) -> dict[str, str]:
-        """bundle -> broker."""
+        """Return the owner of each bundle."""
         return {bundle: owner.broker_id for bundle, owner in self.model.owners.items()}
 
 
@@ -246,7 +248,7 @@ def memory_adapters(feature: str, admin: MemoryAdmin, clock: SystemClock) -> Any
 
 
 class FakeSidecar:
-    """A sidecar as it is wired, over a `FakeCluster`. A subclass may reach the cluster in another way.
+    """A sidecar with the real wiring, connected to a `FakeCluster`. A subclass can connect in another way.
 
     The parts of all stages of `bundlekeel.wiring` are attributes.
     """
@@ -344,11 +346,11 @@ class FakeSidecar:
         return self
 
     def moves(self) -> list[str]:
-        """Bundles that journal records say were moved, with their outcome."""
+        """Return the bundles of the journal's move records, with their outcomes."""
         return [f"{item['bundle']} {item['outcome']}" for item in self.journal.tail(1000, kind="move")]
 
     def metric(self, name: str) -> str:
-        """The exposition lines of a metric."""
+        """Return the lines of a metric in Prometheus' text format."""
         text = self.telemetry.render("text/plain")[0].decode()
         return "\n".join(line for line in text.splitlines() if line.startswith(f"bundlekeel_{name}"))
 
@@ -371,7 +373,7 @@ class NoPeers:
         raise StoreError(url)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def changes_of(params: Parameters) -> dict[str, Any]:
@@ -382,5 +384,5 @@ def changes_of(params: Parameters) -> dict[str, Any]:
 
 
 def with_params(**changes: object) -> Parameters:
-    """Eager parameters with changes."""
+    """Return parameters that move bundles immediately, with these changes."""
     return replace(EAGER, **changes)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Contract of every `BrokerAdmin`. Mixed into a test class that builds one over a `BrokerModel`.
+"""Tests that every `BrokerAdmin` must pass. A test class inherits them and creates its client over a `BrokerModel`.
 
 `harness` yields (admin, model, forbid): `forbid(error)` makes the permit raise from then on.
 """
@@ -38,7 +38,7 @@ UNKNOWN_BUNDLE = "public/default/0x00000000_0x30000000"
 
 
 class Recorder:
-    """`ports.Telemetry` that remembers counts by name and labels."""
+    """`ports.Telemetry` that stores counters by name and labels."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
@@ -67,7 +67,7 @@ class Recorder:
         return b"", accept
 
     def total(self, name: str, **labels: str) -> int:
-        """The sum of a counter over all series that carry these labels."""
+        """Return the sum of a counter over all series with these labels."""
         pairs = set(labels.items())
         return sum(n for (key, have), n in self.counts.items() if key == name and pairs <= set(have))
 
@@ -91,7 +91,7 @@ class Admin(BrokerAdmin, BrokerCommands, TopicCounters, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Harness:
-    """An admin over a model of three brokers; the first leads, the second owns `BUNDLE`."""
+    """A client of a model of three brokers. The first broker leads, the second owns `BUNDLE`."""
 
     admin: Admin
     model: BrokerModel
@@ -99,13 +99,13 @@ class Harness:
 
 
 def fill(model: BrokerModel) -> None:
-    """The state every contract test starts from."""
+    """Bring the model into the state in which every test starts."""
     model.add(BUNDLE, model.brokers[1], TOPIC)
     model.add(OTHER, None, "persistent://public/default/unowned")
 
 
 class AdminContract:
-    """Inherit and provide the fixture `harness`."""
+    """The tests. A subclass provides the fixture `harness`."""
 
     async def test_unload_follows_leader_then_owner(self, harness: Harness) -> None:
         """An unload with a destination goes to the leader, then to the owner, without the destination."""

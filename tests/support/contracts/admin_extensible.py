@@ -1,4 +1,4 @@
-"""Contract of a `BrokerAdmin` over brokers of the extensible load manager. Mixed into a class that builds one.
+"""Tests that a `BrokerAdmin` must pass over brokers of the extensible load manager. A test class inherits them.
 
 `harness` yields an admin over a filled `ExtensibleModel`; the first broker leads, the second owns `BUNDLE`.
 """
@@ -19,14 +19,14 @@ from tests.support.memory_admin import UnloadSeen
 
 @dataclass(frozen=True, kw_only=True)
 class ExtensibleHarness:
-    """An admin over a model of three extensible brokers."""
+    """A client of a model of three extensible brokers."""
 
     admin: Admin
     model: ExtensibleModel
 
 
 class ExtensibleAdminContract:
-    """Inherit and provide the fixture `harness`."""
+    """The tests. A subclass provides the fixture `harness`."""
 
     async def test_a_transfer_is_finished_with_its_answer(self, harness: ExtensibleHarness) -> None:
         """When the owner responds, the channel contains Owned at the destination."""

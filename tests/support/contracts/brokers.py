@@ -1,5 +1,5 @@
-"""Contract of `LoadSource`, `Ownership` and `Metadata`, for the fakes and for ZooKeeper. A World writes the documents
-of brokers.
+"""Tests that `LoadSource`, `Ownership` and `Metadata` must pass, in memory and over ZooKeeper. A `BrokersWorld` writes
+the documents that brokers write.
 """
 
 from __future__ import annotations
@@ -39,41 +39,41 @@ class BrokersWorld(Protocol):
         """A broker (`host:port`) registers, or reports again."""
 
     def spoil(self, broker: str) -> None:
-        """A registered broker's report becomes an empty record."""
+        """Replace the report of a registered broker by an empty record."""
 
     def remove(self, broker: str) -> None:
-        """A broker dies."""
+        """Delete a broker's registration, as after its death."""
 
     def average(self, averages: BundleAverages) -> None:
-        """The leader among the brokers stores a bundle's averages."""
+        """Store the averages of a bundle, as the leader broker does."""
 
     def own(self, bundle: str, broker: str, *, disabled: bool = False) -> None:
-        """A broker takes a bundle, or disables it while it unloads it."""
+        """Make a broker the owner of a bundle. `disabled`: the broker is unloading the bundle."""
 
     def disown(self, bundle: str) -> None:
         """Remove the ownership of a bundle."""
 
     def divide(self, namespace: str, boundaries: list[int]) -> None:
-        """A namespace gets these bundles."""
+        """Give a namespace bundles with these boundaries."""
 
     def tenant(self, name: str) -> None:
-        """A tenant without namespaces."""
+        """Create a tenant without namespaces."""
 
     def partition(self, topic: str, partitions: int) -> None:
-        """A partitioned topic of these many partitions."""
+        """Create a partitioned topic."""
 
     def topic(self, name: str) -> None:
-        """A persistent topic."""
+        """Create a persistent topic."""
 
     def lead(self, broker: str) -> None:
-        """A broker becomes the leader of Pulsar's own load manager."""
+        """Make a broker the leader of Pulsar's own load manager."""
 
     async def suspend(self) -> None:
-        """The store does not answer any more."""
+        """Let the store stop responding."""
 
 
 async def view(world: BrokersWorld, condition: Callable[[RawClusterView], Any]) -> RawClusterView:
-    """The first view of the cluster that satisfies the condition."""
+    """Wait for a view of the cluster that satisfies the condition, and return it."""
 
     async def read_view() -> RawClusterView | None:
         try:
@@ -87,7 +87,7 @@ async def view(world: BrokersWorld, condition: Callable[[RawClusterView], Any]) 
 
 
 def ids(cluster: RawClusterView) -> list[str]:
-    """Brokers with a usable report."""
+    """Return the ids of the brokers with a usable report."""
     return [report.broker_id for report in cluster.reports]
 
 

@@ -45,8 +45,8 @@ async def eventually(condition: Callable[[], Awaitable[T | None]], *, within: fl
 @overload
 async def eventually(condition: Callable[[], T | None], *, within: float = ...) -> T: ...
 async def eventually(condition: Callable[[], Any], *, within: float = 10.0) -> Any:
-    """Wait until the condition holds, and what it gave; a store that does not answer, or has nothing yet, counts as
-    no."""
+    """Wait until the condition returns a true value, and return this value. StoreError and SnapshotError count as
+    false."""
     deadline = time.monotonic() + within
     while True:
         with suppress(StoreError, SnapshotError):
@@ -58,18 +58,18 @@ async def eventually(condition: Callable[[], Any], *, within: float = 10.0) -> A
 
 
 async def quiet(who: Coordination) -> None:
-    """Take up everything that has changed so far."""
+    """Read all changes so far, so that the next wait returns only for a new change."""
     while await who.wait_changed(0.2):
         pass
 
 
 def member(name: str) -> Member:
-    """A sidecar's description."""
+    """Return the description of a sidecar with this name."""
     return Member(id=name, url=f"http://{name}:8080", version="1.2.3", started_ms=1_700_000_000_000)
 
 
 async def lead(who: Coordination, name: str) -> int:
-    """Make `who` the leader as soon as the place is free; its epoch."""
+    """Make `who` the leader as soon as no other sidecar leads. Return its epoch."""
     return await eventually(lambda: who.campaign(member(name)))
 
 

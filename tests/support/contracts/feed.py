@@ -1,4 +1,4 @@
-"""Contract of every `LoadFeed`: the same tests for the fake and for the topics of real brokers.
+"""Tests that every `LoadFeed` must pass: the one in memory, and the one that reads topics of real brokers.
 
 Subclass `FeedContract` in a test module and give it a fixture `kit`.
 """
@@ -18,7 +18,7 @@ H_co = TypeVar("H_co", LoadTables, UsageTables, covariant=True)
 
 
 class Patient(Protocol):
-    """`patience` bounds, in seconds, how long something may take to show."""
+    """`patience`: seconds that a test waits at most for a change."""
 
     patience: float
 
@@ -31,30 +31,30 @@ class Feed(Protocol[H_co]):
 
 
 class FeedKit(Patient, Protocol):
-    """Brokers that publish."""
+    """Brokers that publish load data, and the feeds that read it."""
 
     service_urls: Sequence[str]
     broker_ids: Sequence[str]
 
     def make(self) -> LoadFeed:
-        """A feed, not started yet; the test closes it."""
+        """Return a feed that is not started. The test closes it."""
 
     async def say(self) -> None:
-        """All brokers publish load data and top bundles soon, if they do not do so all the time."""
+        """Make all brokers publish load data and top bundles soon, unless they always do."""
 
     async def withdraw(self) -> None:
-        """Some broker takes its load data back, if it has not just done so, and publishes again a moment later."""
+        """Make a broker delete its load data and publish again shortly after, unless it has just done so."""
 
     async def interrupt(self, feed: LoadFeed) -> None:
-        """Make the feed unable to listen, at least for a moment, until `mend`."""
+        """Interrupt the feed's connection, at least for a moment, until `mend`."""
 
     async def mend(self, feed: LoadFeed) -> None:
-        """Let it listen again, if it does not by itself."""
+        """Restore the feed's connection, unless it restores itself."""
 
 
 @asynccontextmanager
 async def listening(kit: FeedKit) -> AsyncIterator[LoadFeed]:
-    """A feed that has heard all brokers in both topics; closed at the end."""
+    """Yield a feed that has received messages of all brokers in both topics; close it at the end."""
     feed = kit.make()
     try:
         await feed.start(kit.service_urls)
@@ -73,7 +73,7 @@ def heard_all(kit: FeedKit, tables: LoadTables) -> bool:
 
 
 async def tables_where(kit: Patient, feed: Feed[H_co], condition: Callable[[H_co], bool]) -> H_co:
-    """The first tables of a feed of which this holds."""
+    """Wait until the tables of a feed satisfy the condition, and return them."""
     return await eventually(lambda: tables if condition(tables := feed.tables()) else None, within=kit.patience)
 
 

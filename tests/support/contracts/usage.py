@@ -1,4 +1,4 @@
-"""Contract of every `UsageFeed`: the same tests for the fake, and for the adapter over a script and over brokers.
+"""Tests that every `UsageFeed` must pass: the one in memory, and the real one with scripted messages and with brokers.
 
 Subclass `UsageContract` in a test module and give it a fixture `kit`.
 """
@@ -21,12 +21,12 @@ LITTLE, MUCH = PassedUsage(messages=3, size=300), PassedUsage(messages=2**40, si
 
 
 class UsageKit(Patient, Protocol):
-    """A topic."""
+    """A topic to which tests publish usage messages, and the feeds that read it."""
 
     service_urls: Sequence[str]
 
     def make(self) -> UsageFeed:
-        """A feed, not started yet; the test closes it."""
+        """Return a feed that is not started. The test closes it."""
 
     async def say(self, message: UsageMessage) -> None:
         """Publish a message of a broker."""
@@ -35,15 +35,15 @@ class UsageKit(Patient, Protocol):
         """Publish bytes that cannot be decoded."""
 
     async def interrupt(self, feed: UsageFeed) -> None:
-        """Make the feed unable to listen, at least for a moment, until `mend`."""
+        """Interrupt the feed's connection, at least for a moment, until `mend`."""
 
     async def mend(self, feed: UsageFeed) -> None:
-        """Let it listen again, if it does not by itself."""
+        """Restore the feed's connection, unless it restores itself."""
 
 
 @asynccontextmanager
 async def listening(kit: UsageKit) -> AsyncIterator[UsageFeed]:
-    """A feed that listens; closed at the end."""
+    """Yield a feed that is connected; close it at the end."""
     feed = kit.make()
     try:
         await feed.start(kit.service_urls)

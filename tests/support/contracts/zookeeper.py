@@ -31,7 +31,7 @@ def zookeeper() -> Iterator[Cluster]:
 
 @pytest.fixture
 def chroot(zookeeper: Cluster) -> Iterator[str]:
-    """A chroot of its own for each test, made by hand: ours never makes one."""
+    """Create a chroot for each test. The sidecar's client never creates one."""
     path = f"/test-{uuid.uuid4().hex[:8]}"
     with_kazoo(zookeeper.zk_hosts, lambda kazoo: kazoo.create(path))
     yield path
@@ -47,7 +47,7 @@ async def client(zookeeper: Cluster, chroot: str) -> AsyncIterator[ZkClient]:
 
 @pytest.fixture
 def store(zookeeper: Cluster, chroot: str) -> Iterator[KazooClient]:
-    """A plain client below the chroot, as the brokers' hand."""
+    """A plain kazoo client below the chroot, which writes what brokers write."""
     with plain(zookeeper.zk_hosts + chroot) as kazoo:
         yield kazoo
 
@@ -65,7 +65,7 @@ def plain(hosts: str) -> Iterator[KazooClient]:
 
 
 def with_kazoo(hosts: str, action: Any) -> Any:
-    """Do something with a plain client."""
+    """Call `action` with a plain client and return its result."""
     with plain(hosts) as kazoo:
         return action(kazoo)
 
@@ -87,7 +87,7 @@ async def silence(zookeeper: Cluster, client: ZkClient) -> None:
 async def connect(
     zookeeper: Cluster, chroot: str, *, session_seconds: float = SESSION_SECONDS, call_seconds: float = CALL_SECONDS
 ) -> ZkClient:
-    """A client that has its first session."""
+    """Return a client that is connected."""
     client_ = ZkClient(zookeeper.zk_hosts, chroot, session_seconds=session_seconds, call_timeout_seconds=call_seconds)
     client_.start()
     await until_connected(client_)
@@ -95,7 +95,7 @@ async def connect(
 
 
 async def until_connected(client: ZkClient, *, not_session: int | None = None) -> None:
-    """Wait for a live session, other than the one given."""
+    """Wait for a live session. `not_session`: id of an earlier session, which does not count."""
     await eventually(lambda: client.connected and client.session_id not in (None, not_session))
 
 
