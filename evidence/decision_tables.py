@@ -104,7 +104,7 @@ GOAL_SECONDS: Final = {(3, 3.0): 16.0, (3, 2.0): 20.0}
 
 
 def step_cells() -> Iterator[Cell]:
-    """Return one cell per size of cluster and of step."""
+    """Return the runs for the table of load steps, one for each number of brokers and each factor of the step."""
     for brokers, factor in STEPS:
         yield f"{brokers} {factor}", partial(_step, brokers, factor)
 

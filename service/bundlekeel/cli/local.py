@@ -99,7 +99,7 @@ def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """
         check_name(name)
         if if_unowned and listener:
-            raise CliError("--listener shows the address of an owner: omit it with --if-unowned", USAGE)
+            raise CliError("pass only one of --listener and --if-unowned: an unowned bundle has no address", USAGE)
         if if_unowned:
             with sidecar.connect() as client:
                 response = client.send("POST", "assignments", _assignment_query(name))

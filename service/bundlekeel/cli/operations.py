@@ -209,7 +209,9 @@ def _wait_for(
                 last_unblocked = last_unblocked if obstacle else last_row
                 if last_row > last_unblocked + min(_HELD_SECONDS, limit):
                     reason = operation_tables.nothing_moves(obstacle, response["held_explanation"])
-                    raise CliError(f"{now}; {reason}. It is recorded, and starts when that ends", REFUSED)
+                    raise CliError(
+                        f"{now}; {reason}. The request is stored; it starts when this obstacle is gone", REFUSED
+                    )
                 if last_row > start + limit:
                     raise CliError(f"not done yet: {now}; it continues, {hint}", UNREACHABLE)
             elif time.monotonic() > last_row + min(_UNSEEN_SECONDS, limit):

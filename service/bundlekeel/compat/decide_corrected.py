@@ -1,4 +1,4 @@
-"""Corrected strategies in `bundlekeel decide`: the same `plan()` as the sidecar's, on the records of one line."""
+"""Corrected strategies in `bundlekeel decide`: run the sidecar's `plan()` on the load reports in each line of input."""
 
 from __future__ import annotations
 

@@ -65,7 +65,10 @@ class Code(StrEnum):
     )
     UNSPLITTABLE = "Unsplittable", "one bundle carries more than may be moved; splitting it would help"
     FROZEN_REPORTS = "FrozenReports", "the brokers run with loadBalancerEnabled=false: their reports never change"
-    UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager", "the brokers run a load manager that is observed only"
+    UNSUPPORTED_LOAD_MANAGER = (
+        "UnsupportedLoadManager",
+        "Bundlekeel does not move bundles under the brokers' load manager; it only observes",
+    )
     MIXED_LOAD_MANAGERS = "MixedLoadManagers", "brokers run different load managers, and `force_mixed` is false"
     BROKERS_SHED_THEMSELVES = "BrokersShedThemselves", "the brokers shed load themselves; run `bundlekeel takeover`"
     BROKER_SETTINGS_UNKNOWN = (

@@ -110,7 +110,11 @@ class ReloadingContext(ssl.SSLContext):
                 self._current = self._make()
                 _log.info("tls files read again", files=self._names())
             except (OSError, ssl.SSLError) as error:
-                _log.warning("tls files cannot be used, the last ones stay", files=self._names(), error=str(error))
+                _log.warning(
+                    "changed TLS files cannot be used; those loaded before stay in use",
+                    files=self._names(),
+                    error=str(error),
+                )
         return self._current
 
     def _look(self) -> list[Stamp]:

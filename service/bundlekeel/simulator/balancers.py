@@ -1,4 +1,4 @@
-"""Balancers of a virtual cluster: Bundlekeel with the sidecar's state, the brokers' own loop, or none."""
+"""Balancers of a simulated cluster: Bundlekeel with its memory of earlier cycles, Pulsar's own shedding, or none."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class AllowedTargets:
     def exchanging(self, bundles: BundleTable) -> list[Ints]:
         """Return the groups of brokers (rows) that can exchange bundles, directly or through other brokers.
 
-        Idle bundles do not count. Anti-affinity groups are ignored, because where they allow a bundle changes with each
-        move.
+        Idle bundles do not count. Anti-affinity groups are ignored: the brokers that they allow for a
+        bundle change with each move.
         """
         count = self.mask.shape[1]
         if self.unknown.all():

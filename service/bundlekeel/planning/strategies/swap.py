@@ -120,7 +120,7 @@ def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float
 
 
 def _ungrouped(context: Context, rows: Ints) -> Ints:
-    """Return the rows without an anti-affinity group, because only one bundle of a group may move per plan."""
+    """Return the bundles (rows) in no anti-affinity group. Of a group, only one bundle may move per plan."""
     spaces = context.snapshot.bundles.namespace[rows].tolist()
     alone = np.array([context.draft.group_of(space) < 0 for space in spaces], dtype=bool)
     free: Ints = rows[alone]
