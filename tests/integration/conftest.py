@@ -77,7 +77,7 @@ class RealWorld:
             ownership=self.ownership,
             metadata=self.metadata,
             clock=self.clock,
-            mode=lambda: self.cluster.spec.mode,
+            load_manager=lambda: self.cluster.spec.mode,
         )
 
     @property

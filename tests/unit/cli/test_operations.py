@@ -369,7 +369,7 @@ def test_what_is_held_is_not_waited_for(moving: Sidecar) -> None:
     moving.do(moving.shop.turns(2))
     result = moving.run("drain", BROKERS[1], "--yes", "--wait", "--within", "1s", *WHO)
     assert result.exit_code == 4 and f"held ({shed})" in result.stderr, result.output
-    assert f"nothing is moved now: {explain(shed)} ({shed}). It is recorded" in " ".join(result.stderr.split())
+    assert f"nothing is moved now: {explain(shed)} ({shed}). The request is stored" in " ".join(result.stderr.split())
     shown = moving.run("operations").stdout
     assert shown.startswith("nothing is moved now: ") and f"{BROKERS[1]}: held ({shed})" in shown
     result = moving.run("warm", ROOMY, "--yes", "--wait", "--within", "1s", *WHO)
