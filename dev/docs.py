@@ -399,8 +399,6 @@ def drift(pages: Sequence[Page], root: Path = ROOT) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """`write` or `check`; the exit code."""
-    # The samples come from sidecars in memory, whose log would hide the result.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if list(arguments) == ["write"]:
         write(PAGES)
         return 0
@@ -480,4 +478,6 @@ def _item_lines(key: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    # The samples come from sidecars in memory, whose log would hide the result.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     sys.exit(main(sys.argv[1:]))

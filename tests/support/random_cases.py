@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need it, in other processes too
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.model.snapshot import Snapshot
