@@ -21,6 +21,7 @@ from bundlekeel.leader.gate.patterns import count_matches, pattern_of, scope_of
 from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, Pause, request_record
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.calls import reads
 from bundlekeel.model.codes import LASTING, Code, explain, reason_of, way_out
 from bundlekeel.model.errors import AdminApiError, ConfigError, Conflict, NotFound, SnapshotError
 from bundlekeel.model.names import as_pulsar_writes
@@ -82,6 +83,7 @@ class OperatorRequests:
 
     # --- queries ---
 
+    @reads
     async def operations(self) -> OperationsView:
         """Return all requests about brokers and bundles, with the progress of drains."""
         desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
@@ -104,6 +106,7 @@ class OperatorRequests:
             pauses=[ScopePauseView(scope=name, **item) for name, item in _lasting(desired.all_pauses(), now)],
         )
 
+    @reads
     async def task(self, task: str) -> TaskView:
         """Return one task. Raises NotFound if there is no such task."""
         return msgspec.convert(await self._task_json(task), TaskView)
@@ -339,6 +342,7 @@ class OperatorRequests:
 
     # --- reviews ---
 
+    @reads
     async def reviews(self) -> list[ReviewView]:
         """Return all proposals."""
         return await self.review_store.all()
