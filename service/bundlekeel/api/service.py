@@ -36,13 +36,11 @@ from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
 from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.pulsar.sources.policies import PolicyCache
-from bundlekeel.requests.assignments import assignments
+from bundlekeel.requests.assignments import AssignmentView, assignments
 from bundlekeel.requests.doctor import DoctorContext, examine
 from bundlekeel.requests.operator_requests import OperatorRequests
-from bundlekeel.requests.operator_responses import Submitted
-from bundlekeel.requests.plans import Plans
-from bundlekeel.requests.where import where
-from bundlekeel.requests.where_responses import AssignmentView, Place
+from bundlekeel.requests.plans import Plans, Submitted
+from bundlekeel.requests.where import Place, where
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.views import channel_rows, listings, overview
 from bundlekeel.views.go_live import DAY_MS, go_live
@@ -213,7 +211,7 @@ class Service(Readings):
     @reads
     async def tasks(self) -> list[TaskView]:
         """Return the tasks: executions that operators requested, and their results."""
-        return await self._p.plans.tasks()
+        return await self._p.operator_requests.tasks()
 
     # --- operators' requests ---
 

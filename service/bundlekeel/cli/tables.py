@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,8 +19,6 @@ from bundlekeel.model.names import is_system_bundle
 from bundlekeel.model.response_fields import TrafficView
 from bundlekeel.model.text_format import numbered
 from bundlekeel.pulsar.channel.responses import UnitView
-from bundlekeel.requests.operator_responses import OperationsView
-from bundlekeel.requests.where_responses import Place
 from bundlekeel.views.picture import (
     BrokerView,
     BundleView,
@@ -30,6 +29,10 @@ from bundlekeel.views.picture import (
     State,
     TotalsView,
 )
+
+if TYPE_CHECKING:
+    from bundlekeel.requests.operator_requests import OperationsView
+    from bundlekeel.requests.where import Place
 
 # If the most loaded broker has a lower score than this, a ratio of loads has no meaning.
 _IDLE = 0.01

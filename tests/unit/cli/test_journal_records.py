@@ -77,7 +77,7 @@ class Recorder(Served):
         await thresholds.adopt(digest=None, force=True, **WHO)
         bundle = next(name for name in self.cluster.shares if name.startswith("shop/orders/"))
         halves = SplitOptions(algorithm=SplitAlgorithm.RANGE)
-        await result.service.requests.manual_move("split", bundle, options=halves, execute=True, **WHO)
+        await result.service.requests.split(bundle, options=halves, execute=True, **WHO)
         await result.executions.serve()
         await Reload(result.loaded, result.effective_parameters, journal, result.telemetry, result.clock).read()
         now = result.clock.wall_ms()

@@ -14,7 +14,7 @@ from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminFault
-from bundlekeel.requests.drain_tracker import GUESS_SECONDS, PARALLEL
+from bundlekeel.requests.drain import GUESS_SECONDS, PARALLEL
 from bundlekeel.views import listings
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar, with_params

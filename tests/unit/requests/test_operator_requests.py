@@ -16,10 +16,10 @@ from bundlekeel.leader.state.documents import Pause
 from bundlekeel.leader.state.shared_state import DESIRED
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError
-from bundlekeel.requests.drain_tracker import GUESS_SECONDS, PARALLEL
+from bundlekeel.requests.drain import GUESS_SECONDS, PARALLEL
 from bundlekeel.requests.executions import REQUEST_MAX_AGE_MS
-from bundlekeel.requests.operator_responses import Stopping
-from bundlekeel.requests.reviews import EXPIRES_MS
+from bundlekeel.requests.review import EXPIRES_MS
+from bundlekeel.requests.tasks import Stopping
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar, WallClock
 
@@ -91,13 +91,13 @@ async def test_a_transfer_that_is_sent_again_moves_nothing_more() -> None:
     """Left twice before the leader took either: the second task fails with what changed; left later it is refused."""
     leader, other = await both()
     ask = {"to": B3, "execute": True, **WHO}
-    tasks = [(await other.service.requests.manual_move("transfer", BUNDLE, **ask)).task for _ in range(2)]
+    tasks = [(await other.service.requests.transfer(BUNDLE, **ask)).task for _ in range(2)]
     await leader.executions.serve()
     first, second = [await leader.service.requests.task(str(task)) for task in tasks]
     assert (first.state, second.state) == ("done", "failed") and first.hash == second.hash
     assert second.difference == [f"{BUNDLE} is owned by {B3} now"]
     with pytest.raises(Conflict):
-        await leader.service.requests.manual_move("transfer", BUNDLE, **ask)
+        await leader.service.requests.transfer(BUNDLE, **ask)
 
 
 async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
@@ -302,36 +302,34 @@ async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
 async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     """Executed at a follower, carried out by the leader."""
     leader, other = await both()
-    answer = await other.service.requests.manual_move("transfer", BUNDLE, to=B3, **WHO)
+    answer = await other.service.requests.transfer(BUNDLE, to=B3, **WHO)
     assert (answer.dry_run, answer.task, answer.state, answer.held) == (True, None, "planned", "")
-    answer = await other.service.requests.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    answer = await other.service.requests.transfer(BUNDLE, to=B3, execute=True, **WHO)
     assert (answer.dry_run, answer.state) == (False, "waiting")
     await leader.executions.serve()
     task = await leader.service.requests.task(answer.task)
     assert (task.state, task.by, task.reason) == ("done", "ann", "disks")
     assert leader.cluster.owners()[BUNDLE] == B3
     with pytest.raises(Conflict, match="SameBroker") as refused:
-        await leader.service.requests.manual_move(
-            "transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO
-        )
+        await leader.service.requests.transfer(BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO)
     assert refused.value.code == "SameBroker"
     careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
     await careful.cycle.turn()
     for looked_at in (
-        await careful.service.requests.manual_move("unload", BUNDLE),
+        await careful.service.requests.unload(BUNDLE),
         await careful.service.requests.unload_namespace(NAMESPACE),
         await careful.service.requests.drain(B1, dry_run=True, **WHO),
     ):
         assert (looked_at.held, looked_at.held_explanation) == ("RecommendOnly", Code.RECOMMEND_ONLY.explanation)
     with pytest.raises(Forbidden, match="mode is `recommend`"):
-        await careful.service.requests.manual_move("unload", BUNDLE, execute=True, **WHO)
+        await careful.service.requests.unload(BUNDLE, execute=True, **WHO)
 
 
 async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
     """At any replica: it waits for the leader, it runs, it is done."""
     leader, other = await both()
     service = other.service.requests
-    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
+    task = (await service.transfer(BUNDLE, to=B3, execute=True, **WHO)).task
     for sidecar in (leader, other):
         waiting = await sidecar.service.requests.task(task)
         assert (waiting.task, waiting.kind, waiting.state) == (task, "transfer", "waiting")
@@ -356,7 +354,7 @@ async def test_what_waited_too_long_is_not_carried_out() -> None:
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
     service = sidecar.service.requests
-    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
+    task = (await service.transfer(BUNDLE, to=B3, execute=True, **WHO)).task
     cluster.clock.offset += REQUEST_MAX_AGE_MS / 1000 + 60
     cluster.publish()
     await sidecar.executions.serve()
@@ -364,7 +362,7 @@ async def test_what_waited_too_long_is_not_carried_out() -> None:
     assert (task_view.state, task_view.moves) == ("failed", [])
     assert task_view.detail == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
     assert cluster.model.unloads == []
-    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
+    task = (await service.transfer(BUNDLE, to=B3, execute=True, **WHO)).task
     await sidecar.executions.serve()
     assert (await service.task(task)).state == "done"
 
@@ -456,7 +454,7 @@ async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> 
     """Neither waiting any more nor known to the follower yet: it looks before it says there is no such task."""
     leader, other = await both()
     service = other.service.requests
-    task = (await service.manual_move("transfer", BUNDLE, to=B2, execute=True, **WHO)).task
+    task = (await service.transfer(BUNDLE, to=B2, execute=True, **WHO)).task
     requests: list[asyncio.Task[Any]] = []
     leader.cluster.model.after_unload = lambda _: requests.append(asyncio.ensure_future(service.stop(task, **WHO)))
     await leader.executions.serve()
@@ -518,7 +516,7 @@ async def test_moves_manually_wait_for_the_second_person_too() -> None:
     """Otherwise they would be the way around it."""
     sidecar = await uneven(review="required")
     service = sidecar.service.requests
-    answer = await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    answer = await service.transfer(BUNDLE, to=B3, execute=True, **WHO)
     assert (answer.task, answer.state) == (None, "proposed")
     assert await sidecar.shared_state.take_requests() == []
     await service.approve(answer.review, reason="fine", by="bob")

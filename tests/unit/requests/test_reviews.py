@@ -9,7 +9,7 @@ import pytest
 from bundlekeel.leader.state.shared_state import KEPT_TASKS, SharedState
 from bundlekeel.model.errors import Conflict, StoreError
 from bundlekeel.model.response_fields import Json
-from bundlekeel.requests.reviews import EXPIRES_MS, Reviews
+from bundlekeel.requests.review import EXPIRES_MS, Reviews
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
@@ -23,7 +23,7 @@ async def proposed() -> tuple[FakeSidecar, Reviews]:
     sidecar = await FakeSidecar(FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})).lead()
     await sidecar.cycle.turn()
     reviews = Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=True)
-    _, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
+    _, operator_request = await sidecar.operator_requests.plan_move(BUNDLE, B3)
     await reviews.submit(ID, "transfer", "one bundle", {**operator_request, "reason": "r", "by": "ann"})
     return sidecar, reviews
 

@@ -57,11 +57,10 @@ async def test_a_bundle_is_meant_whatever_the_case_of_its_range() -> None:
         lambda service: service.pause_scope("shop", seconds=None, **WHO),
         lambda service: service.pause_scope("topic:x", seconds=None, **WHO),
         lambda service: service.pause_scope("tenant: ", seconds=None, **WHO),
-        lambda service: service.manual_move("transfer", BUNDLE, execute=False, **WHO),
     ],
 )
 async def test_what_cannot_be_meant_is_refused(call: Any) -> None:
-    """Patterns, scopes and transfers without what they need."""
+    """Patterns and scopes without what they need."""
     leader, _ = await both()
     with pytest.raises(ConfigError):
         await call(leader.service.requests)

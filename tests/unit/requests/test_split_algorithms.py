@@ -55,7 +55,7 @@ async def seeing(**static: str) -> FakeSidecar:
 
 async def ask_split(sidecar: FakeSidecar, name: str, options: SplitOptions) -> dict[str, Any]:
     """The task after the leader has served it once."""
-    answer = await sidecar.service.requests.manual_move("split", name, options=options, execute=True, **WHO)
+    answer = await sidecar.service.requests.split(name, options=options, execute=True, **WHO)
     await sidecar.executions.serve()
     return show_task(sidecar, answer.task)
 
@@ -89,7 +89,7 @@ async def test_each_algorithm_cuts_where_its_dry_run_says(
     rate = str(0.6 * sum(traffic(0.1)[:2]))
     supported = f"[{', '.join(SplitAlgorithm)}]"
     sidecar = await seeing(**{"loadBalancerNamespaceBundleMaxMsgRate": rate, SUPPORTED: supported})
-    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
+    answer = await sidecar.service.requests.split(BUNDLE, options=options, **WHO)
     assert (cut_at(answer), answer.refusals) == (positions, [])
     assert (answer.algorithm, answer.unload) == (options.algorithm, False)
     task = await ask_split(sidecar, BUNDLE, options)
@@ -104,7 +104,7 @@ async def test_only_halving_the_range_splits_what_has_no_topics() -> None:
     sidecar = await seeing()
     sidecar.cluster.model.topics[BUNDLE] = []
     for algorithm in (SplitAlgorithm.TOPIC_COUNT, SplitAlgorithm.FLOW):
-        answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(algorithm), **WHO)
+        answer = await sidecar.service.requests.split(BUNDLE, options=by(algorithm), **WHO)
         assert [item.code for item in answer.refusals] == [Code.SINGLE_TOPIC]
     assert (await ask_split(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
@@ -114,7 +114,7 @@ async def test_flow_below_the_brokers_limits_finds_no_boundary() -> None:
     sidecar.cluster.model.loads = {
         name: replace(load, traffic=(1.0, 1.0, 1.0, 1.0)) for name, load in sidecar.cluster.model.loads.items()
     }
-    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    answer = await sidecar.service.requests.split(BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
     (refusal,) = answer.refusals
     assert refusal.code == Code.NO_BOUNDARY
     assert "8 msg/s" in refusal.detail and "30,000 msg/s or 77 MiB/s, and 10 % more" in refusal.detail
@@ -124,15 +124,15 @@ async def test_what_a_release_or_its_settings_lack_is_said() -> None:
     """Pulsar 2.11 has no split by rates; a cluster may allow less still. Both before anything is sent."""
     older = "[range_equally_divide, topic_count_equally_divide, specified_positions_divide]"
     sidecar = await seeing(**{SUPPORTED: older})
-    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    answer = await sidecar.service.requests.split(BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
     (refusal,) = answer.refusals
     assert refusal.code == Code.NOT_SUPPORTED and older.strip("[]") in refusal.detail
     assert refusal.detail.endswith("not flow_or_qps_equally_divide")
     fewer = await seeing(**{SUPPORTED: "[range_equally_divide]"})
-    answer = await fewer.service.requests.manual_move("split", BUNDLE, **WHO)
+    answer = await fewer.service.requests.split(BUNDLE, **WHO)
     assert answer.refusals[0].detail.endswith("not specified_positions_divide")
     with pytest.raises(Conflict, match="NotSupported"):
-        await fewer.service.requests.manual_move("split", BUNDLE, execute=True, **WHO)
+        await fewer.service.requests.split(BUNDLE, execute=True, **WHO)
     assert (await ask_split(fewer, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
@@ -147,21 +147,21 @@ async def test_positions_go_with_one_algorithm(options: SplitOptions, message: s
     """Nothing is guessed."""
     sidecar = await seeing()
     with pytest.raises(ConfigError, match=message):
-        await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
+        await sidecar.service.requests.split(BUNDLE, options=options, **WHO)
 
 
 @pytest.mark.parametrize("at", [0, 0x10000, 0xFFFFFFFF])
 async def test_a_boundary_outside_of_the_bundle_is_wrong_usage(at: int) -> None:
     sidecar = await seeing()
     with pytest.raises(ConfigError, match=f"{BUNDLE} has no boundary at 0x{at:08x}") as caught:
-        await sidecar.service.requests.manual_move("split", BUNDLE, options=SplitOptions(at=(at,)), **WHO)
+        await sidecar.service.requests.split(BUNDLE, options=SplitOptions(at=(at,)), **WHO)
     assert caught.value.allowed == f"above 0x00000000 and below {BUNDLE[-10:]}"
 
 
 async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_those_there_are() -> None:
     """The leader may be older than the sidecar that was asked."""
     sidecar = await seeing()
-    _, operator_request = await sidecar.manual_moves.split(BUNDLE, by(SplitAlgorithm.RANGE))
+    _, operator_request = await sidecar.operator_requests.plan_split(BUNDLE, by(SplitAlgorithm.RANGE))
     task = await sidecar.shared_state.leave_request({**operator_request, "algorithm": "thirds", **WHO})
     await sidecar.executions.serve()
     view = show_task(sidecar, task)
@@ -173,7 +173,7 @@ async def test_largest_is_the_bundle_with_most_load() -> None:
     sidecar = await seeing()
     busy = bundle_name(2)
     sidecar.cluster.put_topics(busy, 0.06, 0.06)
-    answer = await sidecar.service.requests.manual_move("split", "t/ns/LARGEST", **WHO)
+    answer = await sidecar.service.requests.split("t/ns/LARGEST", **WHO)
     assert (answer.bundle, answer.source) == (busy, B2)
     assert f"{busy}, the largest by load (33% of the messages and bytes of t/ns)" in answer.sentence
     idle = FakeCluster({B1: [0.0, 0.0], B2: [0.0], B3: []})
@@ -181,9 +181,7 @@ async def test_largest_is_the_bundle_with_most_load() -> None:
     idle.publish()
     quiet = await FakeSidecar(idle, params=STILL).lead()
     await quiet.cycle.turn()
-    answer = await quiet.service.requests.manual_move(
-        "split", "t/ns/LARGEST", options=by(SplitAlgorithm.TOPIC_COUNT), **WHO
-    )
+    answer = await quiet.service.requests.split("t/ns/LARGEST", options=by(SplitAlgorithm.TOPIC_COUNT), **WHO)
     assert answer.bundle == bundle_name(1) and "3 topics, nothing of t/ns has traffic" in answer.sentence
 
 
@@ -192,12 +190,12 @@ async def test_largest_of_nothing_and_hot_are_refused() -> None:
     sidecar = await seeing()
     service = sidecar.service.requests
     with pytest.raises(ConfigError, match="LARGEST"):
-        await service.manual_move("split", "t/ns/HOT", **WHO)
+        await service.split("t/ns/HOT", **WHO)
     with pytest.raises(NotFound):
-        await service.manual_move("split", "t/none/LARGEST", **WHO)
+        await service.split("t/none/LARGEST", **WHO)
     sidecar.cluster.metadata.bundle_boundaries["t/new"] = [0, 0xFFFFFFFF]
     with pytest.raises(Conflict, match="no broker reports a bundle of t/new"):
-        await service.manual_move("split", "t/new/LARGEST", **WHO)
+        await service.split("t/new/LARGEST", **WHO)
 
 
 async def test_children_leave_after_the_split_within_the_budgets() -> None:
