@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from bundlekeel.requests.reviews import ACTIONS
 
 import bundlekeel
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
@@ -17,6 +16,7 @@ from bundlekeel.leader.execution.intents import OutcomeWord
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CONFLICTS, FORBIDDEN, REASONS
 from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.requests.review import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
 from bundlekeel.wiring.openapi import openapi_document

@@ -13,7 +13,7 @@ from bundlekeel.model.errors import Conflict
 from bundlekeel.model.plan import plan_hash
 from bundlekeel.model.text_format import clock_text
 from tests.support.world import FakeSidecar, with_params
-from tests.unit.requests.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing
+from tests.unit.requests.sidecars import B1, B2, B3, BUNDLE, carried_out, seeing
 
 END_MS = 4_000_000_000_000
 UNTIL = f"until {clock_text(END_MS)}, by ann: disks"

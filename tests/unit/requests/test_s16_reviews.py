@@ -20,7 +20,7 @@ from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.builders import bundle_name
 from tests.support.virtual_time import LoopClock
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
-from tests.unit.requests.test_reviews import ID, proposed
+from tests.unit.requests.test_review import ID, proposed
 
 
 async def overwritten(sidecar: FakeSidecar, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Transfers, unloads and splits by hand: what a dry run says, and what the leader then does with the request."""
+"""Moves of one bundle that an operator requests: the dry run, and what the leader does with the request."""
 
 from __future__ import annotations
 
@@ -9,33 +9,14 @@ import pytest
 
 from bundlekeel.leader.state.documents import OperatorRequest, Pause
 from bundlekeel.model.codes import Code
-from bundlekeel.model.errors import AdminUnauthorized, ConfigError, Conflict, NotFound
+from bundlekeel.model.errors import AdminUnauthorized, ConfigError, Conflict, Forbidden, NotFound
 from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
-from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar
+from tests.support.world import PIN, FakeCluster, FakeSidecar
+from tests.unit.requests.sidecars import B1, B2, B3, BUNDLE, WHO, both, carried_out, seeing
 
-B1, B2, B3 = BROKERS
-BUNDLE = bundle_name(0)
 BARE = "t/bare/0x00000000_0xffffffff"
-
-
-async def seeing(cluster: FakeCluster | None = None, **more: Any) -> FakeSidecar:
-    sidecar = await FakeSidecar(cluster or FakeCluster({B1: [0.2, 0.1], B2: [0.15], B3: [0.15]}), **more).lead()
-    pause = Pause(reason="look", by="ann", since_ms=1)
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
-    await sidecar.cycle.turn()
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
-    return sidecar
-
-
-async def carried_out(sidecar: FakeSidecar, operator_request: dict[str, Any]) -> dict[str, Any]:
-    """The task of this request after the leader served it."""
-    task = await sidecar.shared_state.leave_request({**operator_request, "reason": "r", "by": "ann"})
-    await sidecar.executions.serve()
-    (tasks,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
-    return tasks
 
 
 async def test_a_transfer_says_what_would_move_and_does_exactly_that() -> None:
@@ -209,40 +190,40 @@ async def test_names_that_are_no_one_bundle() -> None:
         await sidecar.operator_requests.plan_move(BUNDLE, B2)
 
 
-async def test_a_split_shows_its_children_and_makes_them() -> None:
-    sidecar = await seeing()
-    sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
-    answer, operator_request = await sidecar.operator_requests.plan_split(BUNDLE)
-    assert [child.topics_ratio for child in answer.children] == [0.5, 0.5]
-    task = await carried_out(sidecar, operator_request)
-    assert (task["state"], task["kind"]) == ("done", "split")
-    assert {bundle: owner for bundle, owner in sidecar.cluster.owners().items() if bundle in task["detail"]} == {
-        child.bundle: B1 for child in answer.children
-    }
+async def test_a_transfer_that_is_sent_again_moves_nothing_more() -> None:
+    """Left twice before the leader took either: the second task fails with what changed; left later it is refused."""
+    leader, other = await both()
+    ask = {"to": B3, "execute": True, **WHO}
+    tasks = [(await other.service.requests.transfer(BUNDLE, **ask)).task for _ in range(2)]
+    await leader.executions.serve()
+    first, second = [await leader.service.requests.task(str(task)) for task in tasks]
+    assert (first.state, second.state) == ("done", "failed") and first.hash == second.hash
+    assert second.difference == [f"{BUNDLE} is owned by {B3} now"]
+    with pytest.raises(Conflict):
+        await leader.service.requests.transfer(BUNDLE, **ask)
 
 
-async def test_a_split_at_a_position() -> None:
-    """Strictly inside, and only where there are two topics."""
-    sidecar = await seeing()
-    sidecar.cluster.put_topics(BUNDLE, 0.15, 0.03, 0.02)
-    answer, operator_request = await sidecar.operator_requests.plan_split(BUNDLE, SplitOptions(at=(0x100,)))
-    assert answer.children[0].bundle == "t/ns/0x00000000_0x00000100"
-    assert (await carried_out(sidecar, operator_request))["state"] == "done"
-    assert "t/ns/0x00000000_0x00000100" in sidecar.cluster.owners()
-    for at in (0x20000, 0x10000):
-        with pytest.raises(ConfigError, match=f"no boundary at 0x{at:08x}"):
-            await sidecar.operator_requests.plan_split(bundle_name(1), SplitOptions(at=(at,)))
-    answer, operator_request = await sidecar.operator_requests.plan_split(bundle_name(1), SplitOptions(at=(0x18000,)))
-    assert ([item.code for item in answer.refusals], operator_request) == (["SingleTopic"], {})
-
-
-async def test_a_pinned_bundle_is_not_split_manually() -> None:
-    sidecar = await seeing()
-    sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
-    _, operator_request = await sidecar.operator_requests.plan_split(BUNDLE)
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: PIN}))
-    answer, none = await sidecar.operator_requests.plan_split(BUNDLE)
-    assert ([item.code for item in answer.refusals], none) == (["Pinned"], {})
-    assert "would be divided" in answer.sentence
-    assert (await carried_out(sidecar, operator_request))["state"] == "failed"
-    assert sidecar.cluster.model.splits == []
+async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
+    """Executed at a follower, carried out by the leader."""
+    leader, other = await both()
+    answer = await other.service.requests.transfer(BUNDLE, to=B3, **WHO)
+    assert (answer.dry_run, answer.task, answer.state, answer.held) == (True, None, "planned", "")
+    answer = await other.service.requests.transfer(BUNDLE, to=B3, execute=True, **WHO)
+    assert (answer.dry_run, answer.state) == (False, "waiting")
+    await leader.executions.serve()
+    task = await leader.service.requests.task(answer.task)
+    assert (task.state, task.by, task.reason) == ("done", "ann", "disks")
+    assert leader.cluster.owners()[BUNDLE] == B3
+    with pytest.raises(Conflict, match="SameBroker") as refused:
+        await leader.service.requests.transfer(BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO)
+    assert refused.value.code == "SameBroker"
+    careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
+    await careful.cycle.turn()
+    for looked_at in (
+        await careful.service.requests.unload(BUNDLE),
+        await careful.service.requests.unload_namespace("t/ns"),
+        await careful.service.requests.drain(B1, dry_run=True, **WHO),
+    ):
+        assert (looked_at.held, looked_at.held_explanation) == ("RecommendOnly", Code.RECOMMEND_ONLY.explanation)
+    with pytest.raises(Forbidden, match="mode is `recommend`"):
+        await careful.service.requests.unload(BUNDLE, execute=True, **WHO)
