@@ -93,13 +93,13 @@ class Drain(Relocation):
             owned[broker] = await self.drain_tracker.listed(broker)
         except (AdminApiError, TimeoutError) as error:
             detail = f"{broker} did not list its bundles ({error}); its load report is used"
-        result = await self._plan(draining=frozenset({broker}), owned=owned)
+        result = await self._plan_relocations(draining=frozenset({broker}), owned=owned)
         moves = relocations(result)
         explain = self._left_alone().explain
         refusals = [explain(item) for item in result.plan.refusals if item.broker == broker and item.bundle]
         count = len(owned[broker]) if owned else len(moves) + len(refusals)
         stay = f", {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now" if refusals else ""
-        return self._view(
+        return self._relocation_view(
             broker,
             moves,
             refusals,

@@ -42,7 +42,7 @@ class RelocationView(Answer):
 class Relocation(Verb):
     """A drain or a warm-up."""
 
-    async def _plan(
+    async def _plan_relocations(
         self,
         *,
         draining: frozenset[str] = frozenset(),
@@ -56,7 +56,9 @@ class Relocation(Verb):
         params = replace(inputs.params, drain_max_moves_per_cycle=_ALL, warm_max_moves_per_cycle=_ALL)
         return await self.cycle.compute(replace(inputs, guard=guard, params=params, owned=owned or {}))
 
-    def _view(self, broker: str, moves: Sequence[Move], refusals: Sequence[Refusal], **fields: Any) -> RelocationView:
+    def _relocation_view(
+        self, broker: str, moves: Sequence[Move], refusals: Sequence[Refusal], **fields: Any
+    ) -> RelocationView:
         return RelocationView(
             broker=broker,
             moves=[move_view(move) for move in moves],

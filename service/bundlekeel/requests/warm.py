@@ -48,9 +48,9 @@ class Warm(Relocation):
         return view
 
     async def _preview_warm(self, broker: str, *, dry_run: bool) -> RelocationView:
-        result = await self._plan(warming=frozenset({broker}))
+        result = await self._plan_relocations(warming=frozenset({broker}))
         moves = relocations(result)
-        return self._view(
+        return self._relocation_view(
             broker,
             moves,
             [],
