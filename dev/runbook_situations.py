@@ -28,7 +28,7 @@ from bundlekeel.quotas.responses import GroupDetailView, RatesView
 from bundlekeel.recalibration.adopting.responses import ThresholdsView
 from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
-from bundlekeel.requests.operator_responses import OperationsView
+from bundlekeel.requests.operator_requests import OperationsView
 from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.views.picture import BrokerView, CodeView, CycleVerdict, LedgerView, State
 from bundlekeel.wiring.takeover import handback_preview, json_result

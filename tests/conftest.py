@@ -8,8 +8,6 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-import bundlekeel.compat.in_plan  # noqa: F401 - many tests plan with `compat`
-
 # pytest-xdist sets them in its workers; tables are as wide as these say.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)

@@ -124,6 +124,11 @@ async def test_gives_up_in_time(stage: Stage, within: str) -> None:
     assert re.search(r"out of time, \d+ left", await stage.run("drain", BUNDLEKEEL_WITHIN=within))
 
 
+async def test_the_number_of_bundles_is_unknown_before_the_first_cycle(stage: Stage) -> None:
+    output = await stage.run("drain", BUNDLEKEEL_WITHIN="0")
+    assert output.endswith("drain: out of time, an unknown number of bundles left\n")
+
+
 async def test_what_is_held_lets_the_broker_stop(stage: Stage) -> None:
     """Nothing moves during a pause, without a takeover and after the failsafe until an operator ends that state. The
     hook does not wait for it.

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need it
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.model.names import namespace_of

@@ -9,7 +9,7 @@ from bundlekeel.cli.wiring import Split
 from bundlekeel.model.check import Check
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.response_fields import Json
-from bundlekeel.requests.where_responses import Place
+from bundlekeel.requests.where import Place
 from tests.support.shop import BROKERS, BUNDLES
 
 CHECKS = (

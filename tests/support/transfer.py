@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need it
 from bundlekeel.compat import transfer as compat
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import BrokerReport

@@ -37,10 +37,10 @@ from bundlekeel.pulsar.sources.policies import PolicyCache
 from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.records.traces import Traces
 from bundlekeel.requests.doctor import DoctorContext
-from bundlekeel.requests.drain_tracker import DrainTracker
+from bundlekeel.requests.drain import DrainTracker
 from bundlekeel.requests.executions import Executions
-from bundlekeel.requests.manual_moves import ManualMoves
-from bundlekeel.requests.reviews import Reviews
+from bundlekeel.requests.operator_requests import OperatorRequests
+from bundlekeel.requests.review import Reviews
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.wiring.clock import SystemClock
@@ -273,9 +273,9 @@ class FakeSidecar:
     calibration: Calibration
     cycle: Cycle
     planner: Planner
-    manual_moves: ManualMoves
     reviews: Reviews
     executions: Executions
+    operator_requests: OperatorRequests
 
     # Of its own, as on the command line.
     settings: ClassVar[Mapping[str, Any]] = {}

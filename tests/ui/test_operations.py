@@ -14,8 +14,8 @@ from playwright.sync_api import Locator, Page, expect
 from bundlekeel.model.codes import EXPLANATIONS, Code, explain
 from bundlekeel.model.errors import Conflict, Forbidden
 from bundlekeel.model.plan import Verdict
-from bundlekeel.requests.manual_move_responses import ManualMoveView
-from bundlekeel.requests.operator_responses import OperationsView
+from bundlekeel.requests.manual_moves import ManualMoveView
+from bundlekeel.requests.operator_requests import OperationsView
 from bundlekeel.views.picture import ComingView
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
@@ -27,7 +27,7 @@ from tests.ui.served_shop import ServedShop
 
 # As `request_everything` asks.
 DRAINING, CORDONED = BROKERS[1], BROKERS[2]
-REQUESTS = ("drain", "warm", "cordon", "uncordon", "manual_move")
+REQUESTS = ("drain", "warm", "cordon", "uncordon", "transfer", "unload")
 CHANGES = (*(f"requests.{verb}" for verb in REQUESTS), "pause", "resume")
 ANN = {"by": "ann", "reason": "disks"}
 OPERATOR = {"by": "the-operator"}
@@ -279,7 +279,8 @@ def test_a_bundle_is_moved(served: ServedShop, tokens: Tokens, open_page: Open) 
             ],
         )
 
-    served.spied.results["requests.manual_move"] = forbid
+    for verb in ("unload", "transfer"):
+        served.spied.results[f"requests.{verb}"] = forbid
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name=f"Move {BUNDLE}").click()
@@ -295,8 +296,9 @@ def test_a_bundle_is_moved(served: ServedShop, tokens: Tokens, open_page: Open) 
     expect(dialog.get_by_role("status")).to_contain_text("The move is asked for. It is task req-")
     calls = [("unload", "", False, ""), ("transfer", BROKERS[1], False, ""), ("transfer", BROKERS[1], True, "too near")]
     assert [
-        (request["verb"], request.get("to", ""), request["execute"], request["reason"])
-        for request in served.spied.asked("requests.manual_move")
+        (verb, request.get("to", ""), request["execute"], request["reason"])
+        for verb in ("unload", "transfer")
+        for request in served.spied.asked(f"requests.{verb}")
     ] == calls
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from bundlekeel.api.service import Service, ServiceParts
+from bundlekeel.model.calls import CallKind, kind_of
 from bundlekeel.model.errors import TooSlow
 from bundlekeel.ports import Metadata, Ownership
 from bundlekeel.views.published import Published
@@ -21,21 +22,14 @@ from bundlekeel.views.readings import Readings
 PUBLISH_SECONDS: Final = 0.5
 # Highest number of concurrent reads on the main loop, because each can compute for some milliseconds.
 READ_CALLS: Final = 4
-# Highest number of concurrent dry runs and doctor calls, because a dry run can need memory for a second snapshot.
+# Highest number of concurrent dry runs and doctor calls, because a dry run can need memory for a second snapshot. Reads
+# do not wait for them.
 LONG_CALLS: Final = 2
-OTHER_CALLS: Final = 16
+CHANGE_CALLS: Final = 16
 # Time-out of a read, including its wait in the queue.
 READ_SECONDS: Final = 20.0
 # Rendered metrics are reused for this many seconds.
 METRICS_SECONDS: Final = 1.0
-# Reads that need the main loop. All other calls can change something, and are not limited by `READ_CALLS`.
-_READS: Final = frozenset(
-    {"plan", "plans", "tasks", "where", "assignments", "owner", "boundaries", "namespaces", "partitions", "topics"}
-    | {"operations", "task", "reviews", "view", "group", "why"}
-)
-# Calls that compute for many seconds or wait for each broker. They have their own limit, so that reads do not wait for
-# them.
-_LONG: Final = frozenset({"make_plan", "doctor"})
 
 
 class MainLoop:
@@ -45,18 +39,14 @@ class MainLoop:
         """Create it. `changed`: called on the main loop after each call that can change something."""
         self._loop = loop
         self._changed = changed
-        self._reads, self._long = asyncio.Semaphore(READ_CALLS), asyncio.Semaphore(LONG_CALLS)
-        self._others = asyncio.Semaphore(OTHER_CALLS)
+        limits: dict[CallKind, int] = {"read": READ_CALLS, "long": LONG_CALLS, "change": CHANGE_CALLS}
+        self._running = {kind: asyncio.Semaphore(limit) for kind, limit in limits.items()}
 
-    async def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Await a function on the main loop, from the API's loop. Raises TooSlow if a short read takes too long."""
-        short, long = function.__name__ in _READS, function.__name__ in _LONG
+    async def call(self, kind: CallKind, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        """Await a function on the main loop, from the API's loop. Raises TooSlow if a `read` takes too long."""
         try:
-            async with (
-                asyncio.timeout(READ_SECONDS if short else None) as limit,
-                self._reads if short else self._long if long else self._others,
-            ):
-                work = self._run(function, args, options, reads=short or long)
+            async with asyncio.timeout(READ_SECONDS if kind == "read" else None) as limit, self._running[kind]:
+                work = self._run(function, args, options, reads=kind != "change")
                 return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
         except TimeoutError as error:
             if not limit.expired():
@@ -74,13 +64,17 @@ class MainLoop:
 
 
 class OnMainLoop:
-    """Proxy of an object that belongs to the main loop. Its methods can be awaited on the API's loop."""
+    """Proxy of an object that belongs to the main loop. Its methods can be awaited on the API's loop.
 
-    def __init__(self, target: object, main: MainLoop) -> None:
-        self._target, self._main = target, main
+    `kind`: of all methods; None: each declares its own.
+    """
+
+    def __init__(self, target: object, main: MainLoop, kind: CallKind | None = None) -> None:
+        self._target, self._main, self._kind = target, main, kind
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self._main.call, getattr(self._target, name))
+        method = getattr(self._target, name)
+        return partial(self._main.call, self._kind or kind_of(method), method)
 
 
 class ServiceOffLoop(Readings):
@@ -95,8 +89,8 @@ class ServiceOffLoop(Readings):
             loaded=parts.loaded,
             journal=parts.journal,
             clock=parts.clock,
-            metadata=cast(Metadata, OnMainLoop(parts.metadata, main)),
-            ownership=cast(Ownership, OnMainLoop(parts.ownership, main)),
+            metadata=cast(Metadata, OnMainLoop(parts.metadata, main, "read")),
+            ownership=cast(Ownership, OnMainLoop(parts.ownership, main, "read")),
         )
         self.requests = OnMainLoop(service.requests, main)
         self.features = {name: OnMainLoop(operations, main) for name, operations in service.features.items()}

@@ -26,6 +26,7 @@ from bundlekeel.leader.state.effective_parameters import EffectiveParameters
 from bundlekeel.leader.state.leadership import BENCH, Leadership
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.calls import reads, reads_long
 from bundlekeel.model.check import Check
 from bundlekeel.model.codes import explain
 from bundlekeel.model.errors import Forbidden, NotFound
@@ -35,13 +36,11 @@ from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
 from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.pulsar.sources.policies import PolicyCache
-from bundlekeel.requests.assignments import assignments
+from bundlekeel.requests.assignments import AssignmentView, assignments
 from bundlekeel.requests.doctor import DoctorContext, examine
 from bundlekeel.requests.operator_requests import OperatorRequests
-from bundlekeel.requests.operator_responses import Submitted
-from bundlekeel.requests.plans import Plans
-from bundlekeel.requests.where import where
-from bundlekeel.requests.where_responses import AssignmentView, Place
+from bundlekeel.requests.plans import Plans, Submitted
+from bundlekeel.requests.where import Place, where
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.views import channel_rows, listings, overview
 from bundlekeel.views.go_live import DAY_MS, go_live
@@ -190,14 +189,17 @@ class Service(Readings):
 
     # --- planning ---
 
+    @reads_long
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """Compute a dry run on the leader's snapshot."""
         return await self._p.plans.make(request)
 
+    @reads
     async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
         """Return a recent plan of this or another sidecar. `here`: of this one only."""
         return await self._p.plans.find(hash_, here=here)
 
+    @reads
     async def plans(self) -> list[PlanSummary]:
         """Return the recent plans of this sidecar."""
         return self._p.plans.planner.all()
@@ -206,9 +208,10 @@ class Service(Readings):
         """Store a plan for the leader to execute; `tasks` shows its progress."""
         return await self._p.plans.execute(hash_, reason=reason, by=by)
 
+    @reads
     async def tasks(self) -> list[TaskView]:
         """Return the tasks: executions that operators requested, and their results."""
-        return await self._p.plans.tasks()
+        return await self._p.operator_requests.tasks()
 
     # --- operators' requests ---
 
@@ -257,6 +260,7 @@ class Service(Readings):
 
     # --- finding ---
 
+    @reads
     async def where(self, name: str, *, listener: str = "") -> list[Place]:
         """Return the owner of a topic, bundle, or all bundles of a namespace. Never assigns a bundle."""
         going = {
@@ -276,11 +280,13 @@ class Service(Readings):
         watch = self._p.channel
         return channel_rows.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch.followed else None
 
+    @reads
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
         """Return the broker that each bundle, topic or namespace would get if no broker owned it; assigns nothing."""
         p = self._p
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
+    @reads_long
     async def doctor(self, *, for_act: bool = False) -> list[Check]:
         """Check every connection and permission now, without a write.
 

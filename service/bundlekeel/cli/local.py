@@ -26,7 +26,8 @@ from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.names import check_name, is_namespace, names_namespace
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
-from bundlekeel.requests.where_responses import AssignmentView, Place
+from bundlekeel.requests.assignments import AssignmentView
+from bundlekeel.requests.where import Place
 from bundlekeel.settings.load import LoadedSettings, load_settings
 
 PlaceArgument = Annotated[

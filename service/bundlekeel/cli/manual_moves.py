@@ -20,7 +20,8 @@ from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, broker_
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.names import check_name, names_namespace, refuse_namespace
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm
-from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
+from bundlekeel.requests.manual_moves import ManualMoveView
+from bundlekeel.requests.unload import NamespaceUnloadView
 
 NameArgument = Annotated[
     str, typer.Argument(help="Bundle or topic; a bundle moves as a whole.", autocompletion=completion.bundles)

@@ -16,16 +16,15 @@ from bundlekeel.cli.tables import coded, name_for
 from bundlekeel.leader.cycle.plan_responses import MoveView, RefusalView
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.codes import END_OF_REQUEST, LASTING, Code, explain, way_out
-from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
-from bundlekeel.requests.operator_responses import (
-    DrainView,
-    ExclusionView,
-    OperationsView,
-    PinView,
-    RelocationView,
-    ResumedScopeView,
-    ReviewView,
-)
+from bundlekeel.requests.drain import DrainView
+from bundlekeel.requests.exclude import ExclusionView
+from bundlekeel.requests.manual_moves import ManualMoveView
+from bundlekeel.requests.operator_requests import OperationsView
+from bundlekeel.requests.pause import ResumedScopeView
+from bundlekeel.requests.pin import PinView
+from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.review import ReviewView
+from bundlekeel.requests.unload import NamespaceUnloadView
 from bundlekeel.views.picture import Resumed, State
 
 # Obstacles that follow from the sidecar's state. Ignore them in the last cycle, because the state is newer.

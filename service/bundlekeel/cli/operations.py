@@ -35,13 +35,11 @@ from bundlekeel.model.names import check_name, refuse_namespace
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.guard.scope import check_pattern, check_scope
-from bundlekeel.requests.operator_responses import (
-    DrainView,
-    OperationsView,
-    RelocationView,
-    ResumedScopeView,
-    ReviewView,
-)
+from bundlekeel.requests.drain import DrainView
+from bundlekeel.requests.operator_requests import OperationsView
+from bundlekeel.requests.pause import ResumedScopeView
+from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.review import ReviewView
 from bundlekeel.views.picture import BrokerView, Resumed
 
 BrokerArgument = Annotated[

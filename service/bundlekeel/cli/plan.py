@@ -36,7 +36,7 @@ from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.model.plan import BrokerLoad, Finish
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import how_far, limits_text, numbered
-from bundlekeel.requests.operator_responses import Submitted
+from bundlekeel.requests.plans import Submitted
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.views.picture import State
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,11 +16,9 @@ from bundlekeel.cli.output import Column, TableLayout, listing, none_of, table
 from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.names import is_system_bundle
-from bundlekeel.model.response_fields import TrafficView
+from bundlekeel.model.response_fields import Json, TrafficView
 from bundlekeel.model.text_format import numbered
 from bundlekeel.pulsar.channel.responses import UnitView
-from bundlekeel.requests.operator_responses import OperationsView
-from bundlekeel.requests.where_responses import Place
 from bundlekeel.views.picture import (
     BrokerView,
     BundleView,
@@ -30,6 +29,9 @@ from bundlekeel.views.picture import (
     State,
     TotalsView,
 )
+
+if TYPE_CHECKING:
+    from bundlekeel.requests.where import Place
 
 # If the most loaded broker has a lower score than this, a ratio of loads has no meaning.
 _IDLE = 0.01
@@ -84,13 +86,16 @@ def _sum(*values: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Responses that the command `status` shows. `checks`: lines of the health probe `readyz`."""
+    """Responses that the command `status` shows. `checks`: lines of the health probe `readyz`.
+
+    `operations` is not decoded, because the import of its class takes longer than the command.
+    """
 
     state: State
     ready: bool
     checks: list[str]
     brokers: list[BrokerView]
-    operations: OperationsView
+    operations: Json
     bundles: list[BundleView] = field(default_factory=list)
 
 
@@ -130,16 +135,10 @@ def _summary(state: State, answer: Status) -> Table:
     return grid
 
 
-def _requests(operations: OperationsView) -> str:
+def _requests(operations: Json) -> str:
     """Return the number of active requests by kind; without a pause of everything, which has its own line."""
-    counts = {
-        "drain": len(operations.drains),
-        "cordon": len(operations.cordons),
-        "warm": len(operations.warms),
-        "pin": len(operations.pins),
-        "exclusion": len(operations.exclusions),
-        "paused scope": sum(1 for row in operations.pauses if row.scope),
-    }
+    counts = {kind: len(operations.get(f"{kind}s", ())) for kind in ("drain", "cordon", "warm", "pin", "exclusion")}
+    counts["paused scope"] = sum(1 for row in operations.get("pauses", ()) if row["scope"])
     return ", ".join(numbered(count, kind) for kind, count in counts.items() if count)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -18,9 +18,11 @@ from bundlekeel.model.check import Check
 from bundlekeel.model.codes import explain
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
-from bundlekeel.requests.where_responses import AssignmentView, DroppedView
 from bundlekeel.views.picture import CycleVerdict, WhyView
 from bundlekeel.views.summary_fields import RefusalSummary, SummaryView
+
+if TYPE_CHECKING:
+    from bundlekeel.requests.assignments import AssignmentView, DroppedView
 
 # Indent by two columns, also where a line is wrapped.
 _INDENT = (0, 0, 0, 2)

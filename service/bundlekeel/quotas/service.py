@@ -13,6 +13,7 @@ from bundlekeel.leader.gate.in_force import mode_in_force
 from bundlekeel.leader.state.documents import Desired, request_record
 from bundlekeel.leader.state.leadership import Leadership
 from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN
+from bundlekeel.model.calls import reads
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.errors import NotFound, StoreError
 from bundlekeel.model.response_fields import Json
@@ -60,6 +61,7 @@ class QuotaService:
 
     # --- queries ---
 
+    @reads
     async def view(self) -> QuotasView:
         """Return all groups, and whether and how their limits are enforced."""
         report = await self._report()
@@ -89,6 +91,7 @@ class QuotaService:
         )
         return replace(view, sentence=sentence_of(view))
 
+    @reads
     async def group(self, name: str) -> GroupDetailView:
         """Return one group with its busiest topics. Raises NotFound if there is no such group."""
         report, declared = await self._report(), self._declared()
@@ -98,6 +101,7 @@ class QuotaService:
         reported = next((row for row in report.get("groups", ()) if row["name"] == name), None)
         return self._row(group, declared, reported, GroupDetailView)
 
+    @reads
     async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
         """Explain the limits of a group or topic and its current throughput. `here`: do not query the leader."""
         if "/" not in name:

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
-from bundlekeel.leader.cycle.cycle import Cycle
 from bundlekeel.leader.state.takeover_record import EXCLUDED, name_set
-from bundlekeel.model.codes import EXPLANATIONS
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.names import namespace_of
-from bundlekeel.model.parameter_table import STRATEGY_CLASSES
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGY_CLASSES
+from bundlekeel.model.response_fields import Broker, Bundle, Explanation, Sentence
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.assign import Assignment, AssignmentInput, AssignmentStep, assign
 from bundlekeel.ports import Metadata, Ownership
-from bundlekeel.pulsar.sources.policies import PolicyCache
-from bundlekeel.requests.where import where
-from bundlekeel.requests.where_responses import AssignmentView, DroppedView, Place, StepView
+from bundlekeel.requests.where import OwnershipState, Place, where
+
+if TYPE_CHECKING:
+    from bundlekeel.leader.cycle.cycle import Cycle
+    from bundlekeel.pulsar.sources.policies import PolicyCache
 
 _PLACEMENT_KEY = "loadBalancerLoadPlacementStrategy"
 # A sentence lists at most this many brokers.
@@ -30,6 +35,48 @@ _NAMED = 5
 # every broker in every step.
 MOST_ANSWERS = 200
 MOST_CANDIDATES = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedView(Answer):
+    """A broker that a step of the pipeline dropped."""
+
+    broker: Broker
+    code: Annotated[str, Doc("code of why the broker is not a candidate", grows=Code)]
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView(Answer):
+    """One step of the assignment pipeline."""
+
+    name: Annotated[str, Doc("name of the step")]
+    candidates: Annotated[list[str], Doc("remaining brokers after the step")]
+    dropped: Annotated[list[DroppedView], Doc("dropped brokers with their codes")]
+    note: Annotated[str, Doc("other effects of the step")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentView(Answer):
+    """The broker that would receive a bundle if no broker owned it."""
+
+    topic: Annotated[str | None, Doc("requested topic; null: the request named a bundle")]
+    hash: Annotated[str | None, Doc("hash of the topic, which determines the bundle; null: the request named a bundle")]
+    bundle: Bundle
+    owner: Annotated[str | None, Doc("broker that owns the bundle now; null: none")]
+    state: Annotated[OwnershipState, Doc("whether a broker owns the bundle now")]
+    preallocated: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
+    chosen: Annotated[
+        str | None, Doc("broker that would receive it; null: any of the candidates (`round_robin`), or none (`code`)")
+    ]
+    one_of: Annotated[
+        list[str], Doc("brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice")
+    ] = field(default_factory=list)
+    placement: Annotated[str, Doc("placement of the brokers, which selects the target", grows=PLACEMENTS)]
+    candidates: Annotated[list[str], Doc("remaining candidates")]
+    code: Annotated[str | None, Doc("code of why no broker is selected; null: one or any is", grows=Code)]
+    sentence: Sentence
+    steps: Annotated[list[StepView], Doc("steps of the pipeline, in order")]
 
 
 async def assignments(

@@ -24,7 +24,7 @@ from bundlekeel.ports import Coordination, Document, Metadata, RawClusterView
 from bundlekeel.pulsar.counters.counters import LiveLoads
 from bundlekeel.pulsar.formats.external_input import unreadable
 from bundlekeel.pulsar.formats.report import is_bundle
-from bundlekeel.requests.reviews import REVIEWS, decode_reviews
+from bundlekeel.requests.review import REVIEWS, decode_reviews
 
 StateCheck = Callable[[Coordination], Awaitable[None]]
 

@@ -6,24 +6,23 @@ Any replica stores a request in the shared state. The leader takes each request 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 
-from bundlekeel.leader.cycle.cycle import Cycle
-from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
 from bundlekeel.leader.cycle.planner import Planner
 from bundlekeel.leader.execution.executor import Executor
 from bundlekeel.leader.execution.intents import MoveOutcome
-from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.leader.gate.gate import Action, GateQuestion
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import BundlekeelError, Conflict, Forbidden, SnapshotError, StoreError
-from bundlekeel.model.plan import Move, Plan, Refusal, Split
-from bundlekeel.requests.manual_moves import UNREADABLE, ManualMoves
-from bundlekeel.requests.reviews import Reviews
+from bundlekeel.model.plan import Move, Plan, Split
+from bundlekeel.requests.manual_moves import UNREADABLE
+from bundlekeel.requests.operator_requests import OperatorRequests
+from bundlekeel.requests.plans import PlannedActions, difference, request_of
+from bundlekeel.requests.tasks import task_of
+from bundlekeel.requests.unload import UnloadTask
 
 _log = structlog.get_logger(__name__)
 
@@ -37,31 +36,15 @@ class Executions:
     A request is removed from the store before its execution starts, so it is never executed twice.
     """
 
-    def __init__(
-        self,
-        shared_state: SharedState,
-        cycle: Cycle,
-        planner: Planner,
-        gate: Gate,
-        *,
-        executor: Executor,
-        manual_moves: ManualMoves,
-        reviews: Reviews,
-    ) -> None:
-        self._shared_state = shared_state
-        self._cycle = cycle
-        self._planner = planner
-        self._executor = executor
-        self._manual_moves = manual_moves
-        self._reviews = reviews
+    def __init__(self, requests: OperatorRequests, planner: Planner, executor: Executor) -> None:
+        self._requests, self._planner, self._executor = requests, planner, executor
+        self._shared_state, self._cycle, self._gate = requests.shared_state, requests.cycle, requests.gate
         # The last epoch in which the results of all reviewed tasks were stored.
         self._settled = -1
-        self._gate = gate
-        self._wall_ms = shared_state.wall_ms
         # Unloads of many bundles. After each cycle the first one unloads some bundles and moves to the end of the
         # list, because all unloads share the budgets of a cycle. `_unloaded`: number of the last cycle after which
         # an unload ran.
-        self._unloads: list[_Unload] = []
+        self._unloads: list[UnloadTask] = []
         self._unloaded = -1
 
     async def serve(self) -> None:
@@ -114,7 +97,7 @@ class Executions:
         """
         epoch = self._shared_state.current_epoch()
         if self._settled != epoch:
-            await self._reviews.settle()
+            await self._requests.review_store.settle()
             self._settled = epoch
 
     async def _carry_out(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
@@ -128,14 +111,16 @@ class Executions:
                 # Unload the children after the next cycle, because until then their loads are unknown.
                 self._unloaded = self._cycle.cycle_state.cycle
                 left = dict.fromkeys(split.children, split.broker)
-                unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", started=True)
+                unload = UnloadTask(
+                    task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", started=True
+                )
                 self._unloads.append(unload)
                 task.update(state="running", detail=unload.progress)
             return
         if "sources" in body:
             self._check_age(body)
             left = dict(body["sources"])
-            self._unloads.append(_Unload(task=task, body=body, epoch=self._shared_state.current_epoch(), left=left))
+            self._unloads.append(UnloadTask(task=task, body=body, epoch=self._shared_state.current_epoch(), left=left))
             return
         splits: list[Split] = []
         outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body, splits))
@@ -176,7 +161,7 @@ class Executions:
         await self._may_begin(task, body, started=True)
         return split
 
-    async def _unload(self, unload: _Unload) -> None:
+    async def _unload(self, unload: UnloadTask) -> None:
         """Unload as many bundles as the budgets of one cycle allow; the other bundles wait for a later cycle."""
         task = unload.task
         try:
@@ -223,26 +208,26 @@ class Executions:
                 task.update(state="stopped")
             raise Forbidden(f"not carried out: {obstacle.sentence}")
         if review:
-            await self._reviews.begin(review, task["task"])
+            await self._requests.review_store.begin(review, task["task"])
         self._executor.request = request
 
     def _check_age(self, body: Mapping[str, Any]) -> None:
         """Raise Conflict if the request is so old that the operator has probably given up or sent it again."""
         left = body.get("left_ms")
-        waited = self._wall_ms() - left if isinstance(left, int) else 0
+        waited = self._shared_state.wall_ms() - left if isinstance(left, int) else 0
         if waited > REQUEST_MAX_AGE_MS:
             text = f"{waited / 60_000:.0f} min, {REQUEST_MAX_AGE_MS // 60_000} min are the limit"
             raise Conflict(f"not carried out: too old, it waited for {text}; ask again", difference=[text])
 
     async def _split_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> Split:
         await self._may_begin(task, body)
-        return await self._manual_moves.split_of(body)
+        return await self._requests.split_of(body)
 
-    async def _unloads_still_wanted(self, unload: _Unload) -> tuple[tuple[Move, ...], Plan | None]:
+    async def _unloads_still_wanted(self, unload: UnloadTask) -> tuple[tuple[Move, ...], Plan | None]:
         self._unloaded = self._cycle.cycle_state.cycle
         await self._may_begin(unload.task, unload.body, started=True)
         override = bool(unload.body.get("override_cool_down"))
-        unloads = await self._manual_moves.unloads_of(unload.left, override_cool_down=override)
+        unloads = await self._requests.unloads_of(unload.left, override_cool_down=override)
         for refusal in unloads.refused:
             unload.refuse(refusal.bundle, refusal.code)
         unload.waiting = unloads.waiting
@@ -258,7 +243,7 @@ class Executions:
         """
         await self._may_begin(task, body)
         if task["kind"] != "plan":
-            return await self._manual_moves.moves_of(body), None
+            return await self._requests.moves_of(body), None
         try:
             requested = PlannedActions(*([tuple(item) for item in body.get(name, [])] for name in ("moves", "splits")))
             request = request_of(body)
@@ -273,112 +258,6 @@ class Executions:
         return plan.moves, plan
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Unload:
-    """An unload of many bundles, executed by the leader of `epoch` over several cycles.
-
-    `left`: the remaining bundles with the broker that each must leave. `waiting`: why bundles did not move after the
-    last cycle. `before`: earlier results of the task as text for operators.
-    """
-
-    task: dict[str, Any]
-    body: Mapping[str, Any]
-    epoch: int
-    left: dict[str, str]
-    before: str = ""
-    started: bool = False
-    waiting: tuple[Refusal, ...] = ()
-
-    def refuse(self, bundle: str, code: str) -> None:
-        """Give up unloading a bundle, and add a refused move with this code to the task."""
-        del self.left[bundle]
-        self.task["moves"].append({"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code})
-
-    def end(self, code: str) -> None:
-        """Give up unloading all remaining bundles, with the same code."""
-        for bundle in list(self.left):
-            self.refuse(bundle, code)
-
-    @property
-    def landed(self) -> int:
-        """Number of bundles that have left their brokers."""
-        return sum(
-            row["outcome"] in ("done", "landed_elsewhere", "released") and row["code"] != Code.STILL_AT_SOURCE
-            for row in self.task["moves"]
-        )
-
-    @property
-    def progress(self) -> str:
-        """Progress of the unload as text for operators."""
-        return f"{self.before}{self.landed} of {len(self.task['moves']) + len(self.left)} left their brokers"
-
-    @property
-    def waits(self) -> str:
-        """Reasons why the remaining bundles wait, as text for operators."""
-        details = {item.code: f"{item.code} ({item.detail})" if item.detail else item.code for item in self.waiting}
-        return f"; {len(self.left)} wait: {', '.join(details.values())}"
-
-
 def _row(outcome: MoveOutcome) -> dict[str, Any]:
     """Return the result of a move as JSON, for the task in API responses."""
     return {name: getattr(outcome, name) for name in ("bundle", "outcome", "landed_on", "code")}
-
-
-def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:
-    """Return the task of a request as JSON, for API responses, with this state."""
-    return {
-        "task": request_id,
-        "kind": str(body.get("kind", "plan")),
-        "hash": str(body.get("hash", "")),
-        "reason": body.get("reason", ""),
-        "by": body.get("by", ""),
-        "left_ms": body.get("left_ms", 0),
-        "state": state,
-        "detail": "",
-        "moves": [],
-    }
-
-
-def request_of(body: Mapping[str, Any]) -> PlanRequest:
-    """Return the options of the plan that a stored request wants to execute.
-
-    Raises TypeError or ValueError if they are malformed.
-    """
-    return PlanRequest.of(body.get("request") or {})
-
-
-class PlannedActions(NamedTuple):
-    """Actions of a plan: moves (bundle, source, target) and splits (bundle, owner)."""
-
-    moves: list[tuple[str, ...]]
-    splits: list[tuple[str, ...]]
-
-    @classmethod
-    def of(cls, plan: Plan) -> PlannedActions:
-        """Return the actions of a computed plan."""
-        moves = [(move.bundle, move.source, move.target) for move in plan.moves]
-        return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
-
-    @classmethod
-    def of_view(cls, plan: PlanView) -> PlannedActions:
-        """Return the actions of a plan in API form (leader/cycle/planner.py)."""
-        moves = [(move.bundle, move.source, move.target) for move in plan.moves]
-        return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
-
-
-def difference(requested: PlannedActions, now: PlannedActions) -> list[str]:
-    """Return one text per action that only one of the two plans has; empty if their actions are equal."""
-    if requested == now:
-        return []
-    changes = []
-    for before, after, does in ((requested.moves, now.moves, "move"), (requested.splits, now.splits, "be split")):
-        then, rows = {row[0]: row[1:] for row in before}, {row[0]: row[1:] for row in after}
-        changes += [f"{bundle} would no longer {does}" for bundle in then if bundle not in rows]
-        changes += [f"{bundle} would {does} now" for bundle in rows if bundle not in then]
-        verb = "go" if does == "move" else "be split at"
-        changes += [
-            f"{bundle} would {verb} {' -> '.join(rows[bundle])}"
-            for bundle, place in then.items()
-            if rows.get(bundle, place) != place
-        ]
-    return changes or ["the order of the moves"]

@@ -8,26 +8,43 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
 from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
-from bundlekeel.leader.cycle.planner import Planner
 from bundlekeel.leader.gate.gate import Action, GateQuestion
-from bundlekeel.leader.state.leadership import Leadership
-from bundlekeel.leader.state.responses import TaskView
+from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.model.members import Member
-from bundlekeel.model.response_fields import Json
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.response_fields import Hash, Json
 from bundlekeel.ports import Peers
-from bundlekeel.requests.executions import PlannedActions, difference, task_of
-from bundlekeel.requests.operator_requests import OperatorRequests
-from bundlekeel.requests.operator_responses import Submitted
+from bundlekeel.requests.verb import ReviewId
+
+if TYPE_CHECKING:
+    from bundlekeel.leader.cycle.planner import Planner
+    from bundlekeel.leader.state.leadership import Leadership
+    from bundlekeel.requests.operator_requests import OperatorRequests
 
 # Format of a plan's hash. It becomes part of a URL of another sidecar, so all other text is rejected.
 _HASH = re.compile(r"[0-9a-f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted(Answer):
+    """A plan that waits for the leader or for a review."""
+
+    hash: Hash
+    moves: Annotated[int, Doc("number of moves")]
+    splits: Annotated[int, Doc("number of splits")]
+    task: Annotated[str, Doc("id of the task; empty (not null): still proposed")]
+    state: Annotated[
+        str, Doc("waiting (for the leader) or proposed (to a second operator)", of=("waiting", "proposed"))
+    ]
+    review: ReviewId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,21 +119,6 @@ class Plans:
         left = await self.operator_requests.submit(hash_, f"plan {hash_}: {len(actions.moves)} moves{splits}", body)
         return Submitted(hash=hash_, moves=len(actions.moves), splits=len(actions.splits), **left)
 
-    async def tasks(self) -> list[TaskView]:
-        """Return the tasks, oldest first, then the requests that the leader has not taken yet (`waiting`).
-
-        If the store does not respond, returns the tasks that this replica has read.
-        """
-        shared_state, requests = self.operator_requests.shared_state, list[tuple[str, Json]]()
-        with suppress(StoreError):
-            requests = await shared_state.take_requests()
-            # Read requests before tasks: a request that becomes a task in between is then in at least one of them.
-            if not shared_state.leading:
-                await shared_state.refresh()
-        ids = {item.get("task") for item in shared_state.tasks}
-        waiting = [task_of(id_, body, "waiting") for id_, body in requests if id_ not in ids]
-        return msgspec.convert([*shared_state.tasks, *waiting], list[TaskView])
-
     def _may_be_carried_out(self, request: PlanRequest) -> None:
         if request.what_if:
             text = "this plan is a what-if: brokers or traffic in it are not as they are; make one without"
@@ -164,3 +166,48 @@ class Plans:
             elif answer is not None and answer["hash"] == hash_ and isinstance(answer.get("request"), dict):
                 return answer, []
         return None, silent
+
+
+def request_of(body: Mapping[str, Any]) -> PlanRequest:
+    """Return the options of the plan that a stored request wants to execute.
+
+    Raises TypeError or ValueError if they are malformed.
+    """
+    return PlanRequest.of(body.get("request") or {})
+
+
+class PlannedActions(NamedTuple):
+    """Actions of a plan: moves (bundle, source, target) and splits (bundle, owner)."""
+
+    moves: list[tuple[str, ...]]
+    splits: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlannedActions:
+        """Return the actions of a computed plan."""
+        moves = [(move.bundle, move.source, move.target) for move in plan.moves]
+        return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
+
+    @classmethod
+    def of_view(cls, plan: PlanView) -> PlannedActions:
+        """Return the actions of a plan in API form (leader/cycle/planner.py)."""
+        moves = [(move.bundle, move.source, move.target) for move in plan.moves]
+        return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
+
+
+def difference(requested: PlannedActions, now: PlannedActions) -> list[str]:
+    """Return one text per action that only one of the two plans has; empty if their actions are equal."""
+    if requested == now:
+        return []
+    changes = []
+    for before, after, does in ((requested.moves, now.moves, "move"), (requested.splits, now.splits, "be split")):
+        then, rows = {row[0]: row[1:] for row in before}, {row[0]: row[1:] for row in after}
+        changes += [f"{bundle} would no longer {does}" for bundle in then if bundle not in rows]
+        changes += [f"{bundle} would {does} now" for bundle in rows if bundle not in then]
+        verb = "go" if does == "move" else "be split at"
+        changes += [
+            f"{bundle} would {verb} {' -> '.join(rows[bundle])}"
+            for bundle, place in then.items()
+            if rows.get(bundle, place) != place
+        ]
+    return changes or ["the order of the moves"]

@@ -8,17 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
+from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import ConfigError, NotFound
 from bundlekeel.model.names import BundleName, TopicName, bundle_for_hash, names_namespace
+from bundlekeel.model.response_fields import Bundle
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Metadata, Owner, Ownership
 from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.pulsar.existing_names import boundaries_of, bundle_named, bundles_of, exists, topic_named
-from bundlekeel.requests.where_responses import Place
+
+OwnershipState = Literal["owned", "unowned", "unloading"]
 
 # Largest partition count of a topic in one request. The metadata store can contain any number.
 MOST_PARTITIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Answer):
+    """The owner of a topic or bundle. The request never assigns the bundle."""
+
+    topic: Annotated[str | None, Doc("the topic or partition; null: the request named a bundle")] = None
+    topic_exists: Annotated[
+        bool | None,
+        Doc("false: the topic is not stored, and a client creates it by using it; null: the request named a bundle"),
+    ] = None
+    hash: Annotated[str | None, Doc("hash of the topic: 0x and eight hex digits; null: the request named a bundle")] = (
+        None
+    )
+    bundle: Bundle
+    broker: Annotated[str | None, Doc("broker that owns the bundle; null: none")]
+    state: Annotated[OwnershipState, Doc("whether a broker owns the bundle")]
+    web_url: Annotated[str, Doc("admin address of the owner")]
+    service_url: Annotated[str, Doc("client address of the owner, for the requested listener")]
+    listener: Annotated[str | None, Doc("requested advertised listener; null: none")]
+    preallocated_to: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
+    channel: Annotated[UnitView | None, Doc("entry in the ownership channel")] = None
 
 
 async def where(

@@ -22,7 +22,8 @@ from bundlekeel.leader.state.effective_parameters import EffectiveParameters, me
 from bundlekeel.planning.effects import EffectRules
 from bundlekeel.pulsar.counters.counters import CounterDemand
 from bundlekeel.pulsar.sources.rate_signals import RateSignals
-from bundlekeel.requests.drain_tracker import DrainTracker
+from bundlekeel.requests.drain import DrainTracker
+from bundlekeel.requests.warm import WarmTracker
 from bundlekeel.wiring.features import Features, adopted_of, features
 from bundlekeel.wiring.reading import Reading
 
@@ -101,7 +102,8 @@ def _cycle(
         telemetry=out.telemetry,
         clock=out.clock,
         parameters=parameters,
-        requests=drain_tracker,
+        drains=drain_tracker,
+        warm_ups=WarmTracker(reading.shared_state, out.clock),
         guard_memory=guard_memory,
         gate=gate,
         effects=_effects(reading),

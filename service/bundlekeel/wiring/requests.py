@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bundlekeel.requests.executions import Executions
-from bundlekeel.requests.manual_moves import ManualMoves
 from bundlekeel.requests.operator_requests import OperatorRequests
 from bundlekeel.requests.plans import Plans
-from bundlekeel.requests.reviews import Reviews
+from bundlekeel.requests.review import Reviews
 from bundlekeel.wiring.leading import Leading
 
 
@@ -17,7 +16,6 @@ class Requests:
     """Parts for requests of operators: moves, drains, reviews and submitted plans."""
 
     leading: Leading
-    manual_moves: ManualMoves
     reviews: Reviews
     executions: Executions
     operator_requests: OperatorRequests
@@ -27,14 +25,12 @@ class Requests:
 def requests(leading: Leading) -> Requests:
     """Create the parts for requests of operators."""
     reading, out = leading.reading, leading.reading.outside
-    manual_moves = ManualMoves(cycle=leading.cycle, ownership=out.ownership)
     required = reading.loaded.settings.reviewed
     reviews = Reviews(out.coordination, reading.shared_state, out.clock, required=required)
     operator_requests = OperatorRequests(
         shared_state=reading.shared_state,
         cycle=leading.cycle,
         drain_tracker=leading.drain_tracker,
-        manual_moves=manual_moves,
         review_store=reviews,
         metadata=out.metadata,
         ownership=out.ownership,
@@ -44,17 +40,8 @@ def requests(leading: Leading) -> Requests:
     )
     return Requests(
         leading=leading,
-        manual_moves=manual_moves,
         reviews=reviews,
-        executions=Executions(
-            reading.shared_state,
-            leading.cycle,
-            leading.planner,
-            leading.gate,
-            executor=leading.executor,
-            manual_moves=manual_moves,
-            reviews=reviews,
-        ),
+        executions=Executions(operator_requests, leading.planner, leading.executor),
         operator_requests=operator_requests,
         plans=Plans(
             leadership=reading.leadership,

@@ -16,7 +16,7 @@ from bundlekeel.leader.execution.intents import OutcomeWord
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CONFLICTS, FORBIDDEN, REASONS
 from bundlekeel.quotas.settings import QuotaSettings
-from bundlekeel.requests.reviews import ACTIONS
+from bundlekeel.requests.review import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
 from bundlekeel.wiring.openapi import openapi_document

@@ -11,21 +11,16 @@ from pydantic import TypeAdapter
 
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
-from bundlekeel.requests.operator_responses import (
-    CordonedView,
-    ExcludedView,
-    IncludedView,
-    OperationsView,
-    PausedScopeView,
-    PinnedView,
-    RelocationView,
-    ResumedScopeView,
-    ReviewView,
-    Stopping,
-    UncordonedView,
-    UnpinnedView,
-)
+from bundlekeel.requests.cordon import CordonedView, UncordonedView
+from bundlekeel.requests.exclude import ExcludedView, IncludedView
+from bundlekeel.requests.manual_moves import ManualMoveView
+from bundlekeel.requests.operator_requests import OperationsView
+from bundlekeel.requests.pause import PausedScopeView, ResumedScopeView
+from bundlekeel.requests.pin import PinnedView, UnpinnedView
+from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.review import ReviewView
+from bundlekeel.requests.tasks import Stopping
+from bundlekeel.requests.unload import NamespaceUnloadView
 from tests.support.apps import create_app
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, Shop
 from tests.support.spied import Spied
@@ -63,14 +58,14 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], Any]] 
         "POST",
         f"bundles/{BUNDLE}/transfer",
         {"to": BROKERS[2]},
-        ("manual_move", {"verb": "transfer", "name": BUNDLE, "to": BROKERS[2], "execute": False} | NO_OVERRIDE),
+        ("transfer", {"name": BUNDLE, "to": BROKERS[2], "execute": False} | NO_OVERRIDE),
         ManualMoveView,
     ),
     (
         "POST",
         f"bundles/{quote(IN_BUNDLE, safe='')}/unload",
         {"execute": True, "override_cool_down": True},
-        ("manual_move", {"verb": "unload", "name": IN_BUNDLE, "execute": True, "override_cool_down": True}),
+        ("unload", {"name": IN_BUNDLE, "execute": True, "override_cool_down": True}),
         ManualMoveView,
     ),
     (
@@ -84,7 +79,7 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], Any]] 
         "POST",
         f"bundles/{BUNDLE}/split",
         {"at": 0x8000000},
-        ("manual_move", {"verb": "split", "name": BUNDLE, "options": SplitOptions(at=(0x8000000,)), "execute": False}),
+        ("split", {"name": BUNDLE, "options": SplitOptions(at=(0x8000000,)), "execute": False}),
         ManualMoveView,
     ),
     ("PUT", f"pins/{BUNDLE}", {"seconds": 60}, ("pin", {"bundle": BUNDLE, "seconds": 60.0}), PinnedView),
@@ -123,9 +118,9 @@ async def test_reads_answer_as_their_model_says(path: str) -> None:
     shop = await Shop(review=True).open()
     await make_requests(shop)
     requests = shop.service.requests
-    view = await requests.manual_move("unload", BUNDLE, execute=True, **WHO)
+    view = await requests.unload(BUNDLE, execute=True, **WHO)
     approved = await requests.approve(str(view.review), reason="r", by="bob")
-    await requests.manual_move("unload", BUNDLES[6], execute=True, **WHO)
+    await requests.unload(BUNDLES[6], execute=True, **WHO)
     await requests.drain(BROKERS[1], dry_run=False, **WHO)
     await shop.turns(1)
     async with client(create_app(shop.service, mutations=True)) as http:

@@ -28,7 +28,8 @@ from bundlekeel.model.errors import (
 from bundlekeel.model.load import AdvertisedListener
 from bundlekeel.pulsar.channel.findings import ChannelFinding
 from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
-from bundlekeel.requests.where_responses import AssignmentView, Place
+from bundlekeel.requests.assignments import AssignmentView
+from bundlekeel.requests.where import Place
 from bundlekeel.views.journal import JournalRecord
 from bundlekeel.views.picture import BrokerView, BundleView, CycleVerdict, OverviewView, Setting, State, WhoAmI, WhyView
 from tests.support.apps import create_app

@@ -27,7 +27,7 @@ from bundlekeel.api.server import Protection
 from bundlekeel.leader.cycle import planner
 from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.model.errors import ConfigError
-from bundlekeel.requests import doctor, doctor_checks, manual_moves
+from bundlekeel.requests import doctor, doctor_checks, move, unload
 from bundlekeel.views.picture import BundleView
 from tests.support.security import Tokens, access_for
 from tests.support.spied import Spied
@@ -359,8 +359,8 @@ async def test_s01_what_ifs_compute_off_the_loop_of_the_lease_one_at_a_time(
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (manual_moves, "manual_move"),
-        (manual_moves, "unload_all"),
+        (move, "manual_move"),
+        (unload, "unload_all"),
         (doctor, "_reporting"),
         (doctor, "_judged"),
         (doctor_checks, "decode_state"),
@@ -374,7 +374,7 @@ async def test_s01_what_a_call_computes_of_the_whole_cluster_runs_off_the_loop_o
     monkeypatch.setattr(module, name, watched)
     await leader.shared_state.save(leader.cycle.cycle_state, {}, epoch=leader.shared_state.current_epoch())
     requests, bundle = leader.service.requests, next(iter(leader.cluster.owners()))
-    await requests.manual_move("unload", bundle)
+    await requests.unload(bundle)
     await requests.unload_namespace("t/ns")
     await leader.service.doctor()
     assert watched.calls and not watched.on_loop

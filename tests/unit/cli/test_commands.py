@@ -185,7 +185,7 @@ def test_a_row_is_one_line_where_that_fits(
 
 def test_averages_and_preallocations_are_shown(sidecar: Sidecar) -> None:
     """Latest, short and long term with their sample counts, and preallocated bundles with their age."""
-    sidecar.do(sidecar.shop.service.requests.manual_move("unload", BUNDLE, execute=True, reason="r", by="ann"))
+    sidecar.do(sidecar.shop.service.requests.unload(BUNDLE, execute=True, reason="r", by="ann"))
     sidecar.do(sidecar.shop.turns())
     sidecar.shop.clock.offset += 42.0
     bundles = sidecar.run("bundles").stdout

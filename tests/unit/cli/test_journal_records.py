@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from bundlekeel.api.audit import Audit, AuditTrail
 from bundlekeel.api.service import Service
 from bundlekeel.cli.units import age
+from bundlekeel.model.errors import AdminRefused
 from bundlekeel.planning.guard.external_moves import ExternalMove
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.pulsar.channel.channel_watch import finding_record
@@ -28,8 +29,8 @@ from bundlekeel.views.journal import RECORDS
 from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.page_world import PageCluster, PageSidecar, Served
+from tests.support.quota_world import QuotaCluster, QuotaSidecar
 from tests.support.world import BROKERS, EAGER
-from tests.unit.quotas.test_native_faults import EVENTS, REFUSED, leader
 from tests.unit.requests.test_reload import Running
 
 A, B = "broker-1.pulsar:8080", "broker-2.pulsar:8080"
@@ -77,7 +78,7 @@ class Recorder(Served):
         await thresholds.adopt(digest=None, force=True, **WHO)
         bundle = next(name for name in self.cluster.shares if name.startswith("shop/orders/"))
         halves = SplitOptions(algorithm=SplitAlgorithm.RANGE)
-        await result.service.requests.manual_move("split", bundle, options=halves, execute=True, **WHO)
+        await result.service.requests.split(bundle, options=halves, execute=True, **WHO)
         await result.executions.serve()
         await Reload(result.loaded, result.effective_parameters, journal, result.telemetry, result.clock).read()
         now = result.clock.wall_ms()
@@ -157,8 +158,9 @@ def test_a_cycle_took_as_long_as_all_its_parts(recorder: Recorder) -> None:
 
 async def test_the_fields_of_each_kind_are_those_that_are_described(recorder: Recorder, tmp_path: Path) -> None:
     """No record has another one, and each is of a record: what the reference lists is what there is."""
-    quotas = await leader()
-    quotas.quota_admin.refused[EVENTS] = REFUSED
+    quotas = QuotaSidecar(QuotaCluster(), enforcer="native")
+    await quotas.lead()
+    quotas.quota_admin.fail("attach", AdminRefused("409 concurrent modification", status=409))
     await quotas.turn()
     await quotas.service.requests.drain(BROKERS[0], dry_run=False, **WHO)
     await quotas.turn()

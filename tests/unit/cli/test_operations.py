@@ -17,7 +17,7 @@ from bundlekeel.leader.state.responses import OutcomeView, TakeoverView
 from bundlekeel.model.codes import Code, explain, way_out
 from bundlekeel.model.errors import Conflict, Forbidden
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.requests.operator_responses import ReviewView
+from bundlekeel.requests.review import ReviewView
 from bundlekeel.views.picture import State
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, NOW_MS, Shop
 from tests.support.spied import Spied
@@ -40,7 +40,7 @@ def refusal(code: Code, bundle: str, *, detail: str = "") -> RefusalView:
 
 def unloaded(sidecar: Sidecar, bundle: str = BUNDLE) -> None:
     """Let a bundle have moved recently."""
-    sidecar.do(sidecar.shop.service.requests.manual_move("unload", bundle, execute=True, **BY))
+    sidecar.do(sidecar.shop.service.requests.unload(bundle, execute=True, **BY))
     sidecar.do(sidecar.shop.turns())
 
 
@@ -128,19 +128,18 @@ CHANGES: list[tuple[list[str], str, dict[str, Any]]] = [
     (["resume", "--scope", "tenant:acme"], "resume_scope", {"scope": "tenant:acme"}),
     (
         ["transfer", BUNDLE, "--to", ROOMY],
-        "manual_move",
-        {"verb": "transfer", "name": BUNDLE, "to": ROOMY, "execute": False} | NO_OVERRIDE,
+        "transfer",
+        {"name": BUNDLE, "to": ROOMY, "execute": False} | NO_OVERRIDE,
     ),
     (
         ["unload", IN_BUNDLE, "--yes", "--override-cool-down"],
-        "manual_move",
-        {"verb": "unload", "name": IN_BUNDLE, "execute": True, "override_cool_down": True},
+        "unload",
+        {"name": IN_BUNDLE, "execute": True, "override_cool_down": True},
     ),
     (
         ["split", "shop/orders/LARGEST", "--algorithm", "range_equally_divide", "--unload", "--yes"],
-        "manual_move",
+        "split",
         {
-            "verb": "split",
             "name": "shop/orders/LARGEST",
             "options": SplitOptions(algorithm=SplitAlgorithm.RANGE, unload=True),
             "execute": True,
@@ -153,8 +152,8 @@ CHANGES: list[tuple[list[str], str, dict[str, Any]]] = [
     ),
     (
         ["split", BUNDLE, "--at", "0x8000000"],
-        "manual_move",
-        {"verb": "split", "name": BUNDLE, "options": SplitOptions(at=(0x8000000,)), "execute": False},
+        "split",
+        {"name": BUNDLE, "options": SplitOptions(at=(0x8000000,)), "execute": False},
     ),
 ]
 
@@ -472,13 +471,13 @@ FAILURES: list[tuple[list[str], Callable[[Spied], None] | None, int, str]] = [
     (["uncordon", BROKERS[0], *WHO], None, 1, "neither cordoned"),
     (
         ["unload", BUNDLE, "--yes", *WHO],
-        failing("requests.manual_move", Conflict("not carried out", difference=["Pinned"])),
+        failing("requests.unload", Conflict("not carried out", difference=["Pinned"])),
         4,
         "Pinned",
     ),
     (
         ["unload", BUNDLE, "--yes", *WHO],
-        failing("requests.manual_move", Conflict(f"not carried out: CoolDown{way_out('unload', [Code.COOL_DOWN])}")),
+        failing("requests.unload", Conflict(f"not carried out: CoolDown{way_out('unload', [Code.COOL_DOWN])}")),
         4,
         "CoolDown; `--override-cool-down` lifts that",
     ),
@@ -546,7 +545,7 @@ async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:
 def test_a_refusal_says_each_reason_once(sidecar: Sidecar) -> None:
     """A reason that the sentence has already is not listed below it; others are."""
     said = "not carried out: Pinned: until noon"
-    sidecar.service.fail["requests.manual_move"] = Conflict(said, difference=["Pinned: until noon", "b-1 is gone"])
+    sidecar.service.fail["requests.transfer"] = Conflict(said, difference=["Pinned: until noon", "b-1 is gone"])
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", *WHO)
     assert result.stderr.splitlines() == [f"error: {said}", "  - b-1 is gone"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need it
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import ExcludedBroker
 from bundlekeel.model.parameters import Parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need it
 from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import BrokerReport

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need it
 from bundlekeel.model.codes import Code
 from bundlekeel.model.parameter_table import STRATEGIES
 from bundlekeel.model.parameters import Parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,11 @@ from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.quotas.responses import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView, TransportView
 from tests.support.api_routes import roles
 from tests.support.apps import create_app
+from tests.support.quota_world import QuotaCluster, QuotaSidecar
 from tests.support.shop import BROKERS, GROUP, QUOTA_TOPIC, Shop
 from tests.support.spied import Spied
 from tests.unit.api.test_routes import client
+from tests.unit.api.test_s01_reads_and_the_lease import served as running
 from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 
 __all__ = ["served", "sidecar"]
@@ -53,6 +56,23 @@ async def test_views_are_as_documented(observed: bool) -> None:
         response == [{"name": QUOTA_TOPIC, "here": here} for here in (False, True)][: len(response)]
         and bool(response) == observed
     )
+
+
+async def test_a_read_of_quotas_is_limited_as_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends in time although the store does not respond."""
+    monkeypatch.setattr("bundlekeel.api.off_loop.READ_SECONDS", 0.5)
+    follower = QuotaSidecar(QuotaCluster())
+    await follower.coordination.start()
+
+    async def hang(_path: str) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(follower.coordination, "read_tree", hang)
+    async with running(follower.server(asyncio.get_running_loop())) as http:
+        paths = ["quotas", "quotas/acme", "quotas/acme/why"]
+        answers = await asyncio.gather(*(http.get(f"/api/v1/{path}") for path in paths))
+    follower.publishing.cancel()
+    assert [answer.status_code for answer in answers] == [504] * len(paths)
 
 
 async def test_changes_reach_the_service(http: httpx.AsyncClient, service: Spied) -> None:

@@ -13,7 +13,7 @@ from bundlekeel.model.errors import Conflict
 from bundlekeel.model.plan import plan_hash
 from bundlekeel.model.text_format import clock_text
 from tests.support.world import FakeSidecar, with_params
-from tests.unit.requests.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing
+from tests.unit.requests.sidecars import B1, B2, B3, BUNDLE, carried_out, seeing
 
 END_MS = 4_000_000_000_000
 UNTIL = f"until {clock_text(END_MS)}, by ann: disks"
@@ -44,15 +44,15 @@ async def test_what_leaves_a_bundle_alone_is_named(
     sidecar = await pause_scope_of(change, **more)
     requests = sidecar.service.requests
     for answer in (
-        await requests.manual_move("transfer", BUNDLE, to=B2),
-        await requests.manual_move("split", BUNDLE),
+        await requests.transfer(BUNDLE, to=B2),
+        await requests.split(BUNDLE),
         await requests.unload_namespace("t/ns"),
         await requests.drain(B1, dry_run=True, reason="", by=""),
     ):
         result = {(item.code, item.detail) for item in answer.refusals if item.bundle == BUNDLE}
         assert result == {(code, detail)}, answer
     with pytest.raises(Conflict) as caught:
-        await requests.manual_move("transfer", BUNDLE, to=B2, execute=True, reason="r", by="ann")
+        await requests.transfer(BUNDLE, to=B2, execute=True, reason="r", by="ann")
     assert (caught.value.code, detail in caught.value.difference[0], detail in str(caught.value)) == (code, True, True)
     assert {row.code for row in sidecar.service.bundles(broker=B1)} == {code}
     plan = await sidecar.planner.make(PlanRequest())
@@ -65,7 +65,7 @@ async def test_what_leaves_a_bundle_alone_is_named(
 
 async def test_a_paused_broker_takes_nothing_and_says_so() -> None:
     sidecar = await pause_scope_of({"pauses": {f"broker:{B2}": Pause(reason="disks", by="ann", since_ms=1)}})
-    answer, _ = await sidecar.manual_moves.move(BUNDLE, B2)
+    answer, _ = await sidecar.operator_requests.plan_move(BUNDLE, B2)
     (refusal,) = answer.refusals
     assert (refusal.code, refusal.detail) == ("Paused", f"{B2}; broker:{B2}, until resumed, by ann: disks")
     assert {item.broker: item.code for item in answer.candidates} == {B2: "Paused", B3: None}
@@ -86,8 +86,8 @@ async def test_the_plan_itself_stays_as_it_is() -> None:
 
 async def test_the_leader_refuses_a_scope_that_was_paused_meanwhile() -> None:
     sidecar = await seeing()
-    _, one = await sidecar.manual_moves.move(BUNDLE, B3)
-    _, many = await sidecar.manual_moves.unload_namespace("t/ns")
+    _, one = await sidecar.operator_requests.plan_move(BUNDLE, B3)
+    _, many = await sidecar.operator_requests.plan_unloads("t/ns")
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **PAUSED))
     task = await carried_out(sidecar, one)
     assert task["state"] == "failed" and task["detail"].endswith(f"(namespace:t/ns, {UNTIL})")

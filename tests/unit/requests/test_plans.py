@@ -18,8 +18,7 @@ from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.model.members import Member
 from bundlekeel.model.parameters import Parameters, compat_defaults
 from bundlekeel.model.response_fields import Json
-from bundlekeel.requests.executions import request_of
-from bundlekeel.requests.plans import Plans
+from bundlekeel.requests.plans import Plans, request_of
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, PATIENT, PIN, FakeCluster, FakeSidecar
 from tests.unit.leader.cycle.test_splits import CHILDREN, PARENT, hot_cluster
@@ -149,7 +148,7 @@ async def test_the_splits_of_a_plan_are_carried_out_too() -> None:
     left = await plans.execute(plan.hash, **WHO)
     assert (left.moves, left.splits) == (0, 1)
     await leader.executions.serve()
-    (task,) = await plans.tasks()
+    (task,) = await leader.service.tasks()
     assert (task.state, task.detail) == ("done", "1 of 1 split")
     assert {*CHILDREN} <= leader.cluster.owners().keys()
     await leader.cycle.turn()
@@ -267,25 +266,25 @@ async def test_what_waits_for_the_leader_is_among_the_tasks() -> None:
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
     plan = await a.make(AT_ONCE)
     left = await b.execute(plan.hash, **WHO)
-    for plans in (a, b):
-        (task,) = await plans.tasks()
+    for sidecar in (leader, follower):
+        (task,) = await sidecar.service.tasks()
         assert (task.task, task.state, task.hash) == (left.task, "waiting", plan.hash)
         assert (task.by, task.reason) == (WHO["by"], WHO["reason"])
     await leader.executions.serve()
-    for plans in (a, b):
-        (task,) = await plans.tasks()
+    for sidecar in (leader, follower):
+        (task,) = await sidecar.service.tasks()
         assert (task.task, task.state) == (left.task, "done")
     follower.cluster.store.suspend(follower.coordination)
-    assert [item.state for item in await b.tasks()] == ["done"]
+    assert [item.state for item in await follower.service.tasks()] == ["done"]
 
 
 async def test_tasks_of_another_release_are_shown_with_what_they_have() -> None:
     """It may have stored fewer fields of a task, and of its moves."""
-    replicas, _, follower = await two()
+    _, _, follower = await two()
     moved = {"bundle": bundle_name(0), "outcome": "done"}
     follower.shared_state.tasks = [{"task": "r1", "state": "done", "moves": [moved]}, {"task": "r2", "state": "failed"}]
     follower.cluster.store.suspend(follower.coordination)
-    first, second = await replicas.plans["http://b"].tasks()
+    first, second = await follower.service.tasks()
     assert (first.task, first.hash, first.moves[0].outcome, first.moves[0].code) == ("r1", "", "done", None)
     assert (second.state, second.moves) == ("failed", [])
 

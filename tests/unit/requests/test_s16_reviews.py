@@ -15,12 +15,12 @@ from bundlekeel.leader.state.shared_state import DESIRED
 from bundlekeel.model.errors import Conflict, StoreError
 from bundlekeel.ports import DocumentChange
 from bundlekeel.requests.doctor import examine
-from bundlekeel.requests.reviews import REVIEWS
+from bundlekeel.requests.review import REVIEWS
 from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.builders import bundle_name
 from tests.support.virtual_time import LoopClock
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
-from tests.unit.requests.test_reviews import ID, proposed
+from tests.unit.requests.test_review import ID, proposed
 
 
 async def overwritten(sidecar: FakeSidecar, data: bytes) -> None:

@@ -114,15 +114,17 @@ def drain(until):
         row = of(broker, operations)
         if row is None:
             return "the drain was ended by somebody"
+        # None before the first cycle, and while the broker does not list its bundles.
+        left = "an unknown number of bundles" if row["left"] is None else row["left"]
         if row["state"] in ("empty", "blocked"):
-            return f"{broker} {row['state']}, {row['left']} left, {row['moved']} moved"
+            return f"{broker} {row['state']}, {left} left, {row['moved']} moved"
         free = free if operations.get("held") else time.monotonic()
         if time.monotonic() > free + HELD_SECONDS:
-            return f"nothing is moved now ({operations['held']}: {operations['held_explanation']}), {row['left']} left"
-        left = until - time.monotonic()
-        if left <= 0:
-            return f"out of time, {row['left']} left"
-        time.sleep(min(1.0, left))
+            return f"nothing is moved now ({operations['held']}: {operations['held_explanation']}), {left} left"
+        seconds = until - time.monotonic()
+        if seconds <= 0:
+            return f"out of time, {left} left"
+        time.sleep(min(1.0, seconds))
 
 
 def back(until):

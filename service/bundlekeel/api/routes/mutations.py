@@ -14,7 +14,7 @@ from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import ACCEPTED, Backend, reply, tasked
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND
 from bundlekeel.leader.gate.responses import PauseView
-from bundlekeel.requests.operator_responses import Submitted
+from bundlekeel.requests.plans import Submitted
 from bundlekeel.views.picture import ModeView, Resumed
 
 REFUSALS = documented(

@@ -19,21 +19,16 @@ from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
-from bundlekeel.requests.operator_responses import (
-    CordonedView,
-    ExcludedView,
-    IncludedView,
-    OperationsView,
-    PausedScopeView,
-    PinnedView,
-    RelocationView,
-    ResumedScopeView,
-    ReviewView,
-    Stopping,
-    UncordonedView,
-    UnpinnedView,
-)
+from bundlekeel.requests.cordon import CordonedView, UncordonedView
+from bundlekeel.requests.exclude import ExcludedView, IncludedView
+from bundlekeel.requests.manual_moves import ManualMoveView
+from bundlekeel.requests.operator_requests import OperationsView
+from bundlekeel.requests.pause import PausedScopeView, ResumedScopeView
+from bundlekeel.requests.pin import PinnedView, UnpinnedView
+from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.review import ReviewView
+from bundlekeel.requests.tasks import Stopping
+from bundlekeel.requests.unload import NamespaceUnloadView
 
 HASH_MAX = 0xFFFFFFFF
 LAST_BROKER = documented(
@@ -189,14 +184,14 @@ async def uncordon_broker(service: Backend, broker: schemas.BrokerId, body: sche
 @changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView, responses=TASKED)
 async def transfer_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
-    result = await service.requests.manual_move("transfer", bundle, to=body.to, **body.arguments())
+    result = await service.requests.transfer(bundle, to=body.to, **body.arguments())
     return tasked(result, result.task)
 
 
 @changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView, responses=TASKED)
 async def unload_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
     """Move a bundle, or the bundle of a topic, to the broker with the most free capacity."""
-    result = await service.requests.manual_move("unload", bundle, **body.arguments())
+    result = await service.requests.unload(bundle, **body.arguments())
     return tasked(result, result.task)
 
 
@@ -211,7 +206,7 @@ async def unload_namespace(service: Backend, namespace: Namespace, body: ManualM
 async def split_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
     """Split a bundle, the bundle of a topic, or the most loaded one (TENANT/NAMESPACE/LARGEST), at its owner."""
     options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
-    result = await service.requests.manual_move("split", bundle, options=options, **body.arguments())
+    result = await service.requests.split(bundle, options=options, **body.arguments())
     return tasked(result, result.task)
 
 

@@ -16,7 +16,8 @@ from bundlekeel.leader.cycle.plan_responses import PlanSummary, PlanView
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.check import Check
 from bundlekeel.pulsar.channel.responses import UnitView
-from bundlekeel.requests.where_responses import AssignmentView, Place
+from bundlekeel.requests.assignments import AssignmentView
+from bundlekeel.requests.where import Place
 from bundlekeel.settings.credentials import Principal
 from bundlekeel.views.journal import JournalKind, JournalRecord
 from bundlekeel.views.picture import BrokerView, BundleView, CycleVerdict, OverviewView, Setting, State, WhoAmI, WhyView

@@ -26,6 +26,7 @@ from bundlekeel.leader.execution.intents import MoveOutcome
 from bundlekeel.leader.execution.split_intents import SplitOutcome
 from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion, Obstacle
 from bundlekeel.leader.gate.guard_state import GuardMemory
+from bundlekeel.leader.gate.in_force import with_requests
 from bundlekeel.leader.state.cycle_state import CycleState
 from bundlekeel.leader.state.partial_takeover import namespaces_of
 from bundlekeel.leader.state.shared_state import SharedState
@@ -66,8 +67,8 @@ CycleListener = Callable[[int | None, PlanInput | None, PlanResult | None, Mappi
 """Called at the end of each cycle with its epoch, plan input, result and record. Must return immediately."""
 
 
-class BrokerRequests(Protocol):
-    """Drains and warm-ups of brokers, as a cycle uses them (implemented by requests/drain_tracker.py)."""
+class Drains(Protocol):
+    """Drains of brokers, as a cycle uses them (implemented by requests/drain.py)."""
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
@@ -76,20 +77,23 @@ class BrokerRequests(Protocol):
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
         """Return the snapshot with all bundles of draining brokers, also those without a load report. Never raises."""
 
-    def guard(self, state: GuardState, now_ms: int) -> GuardState:
-        """Return the guard's state with cordons, drains, warms, exclusions, pins and scoped pauses."""
-
-    async def planned(self, ready: Mapping[str, bool], refusals: Collection[Any], *, acting: bool) -> None:
-        """Record what a plan means for drains and warm-ups. Never raises.
-
-        `ready`: whether each warming broker is warm. `refusals`: bundles that do not move, with reasons, which also
-        explain why a drain is incomplete. `acting`: whether moves are allowed. Only then finished warm-ups end."""
-
-    async def warm_up(self, brokers: Collection[str]) -> None:
-        """Request a warm-up of these brokers, unless operators have other requests for them. Never raises."""
+    def planned(self, refusals: Collection[Any]) -> None:
+        """Record which bundles cannot leave draining brokers after a plan, with reasons."""
 
     def record(self) -> dict[str, Any]:
         """Return the progress of drains as JSON. It is stored with the leader's state."""
+
+
+class WarmUps(Protocol):
+    """Warm-ups of brokers, as a cycle uses them (implemented by requests/warm.py)."""
+
+    async def planned(self, ready: Mapping[str, bool], *, acting: bool) -> None:
+        """Record whether each warming broker is warm after a plan. Never raises.
+
+        `acting`: whether moves are allowed. Only then finished warm-ups end."""
+
+    async def warm_up(self, brokers: Collection[str]) -> None:
+        """Request a warm-up of these brokers, unless operators have other requests for them. Never raises."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -112,7 +116,8 @@ class Cycle:
     telemetry: Telemetry
     clock: Clock
     parameters: Callable[[Mapping[str, str], tuple[str, ...]], Parameters]
-    requests: BrokerRequests
+    drains: Drains
+    warm_ups: WarmUps
     effects: Effects
     external_moves: ExternalMoveWatch
     guard_memory: GuardMemory
@@ -238,7 +243,7 @@ class Cycle:
         self.gate.see(picture)
         self._broker_splits.look(picture, takeover)
         self.status.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
-        self.status.snapshot = snapshot = await self.requests.complete(snapshot, picture)
+        self.status.snapshot = snapshot = await self.drains.complete(snapshot, picture)
         await self.policies.refresh(snapshot)
         await self._note_external_moves(snapshot, picture)
         return snapshot
@@ -288,8 +293,8 @@ class Cycle:
             params=self.params,
             memory=state.memory,
             ledger=state.ledger,
-            guard=self.requests.guard(self.guard_memory.state(guard, state.ledger, now), now),
-            owned=self.requests.owned,
+            guard=with_requests(self.guard_memory.state(guard, state.ledger, now), self.shared_state.desired, now),
+            owned=self.drains.owned,
             policies=self.policies.current,
             brokers_split=self.config.brokers_split(self.picture.endpoints if self.picture is not None else ()),
         )
@@ -330,11 +335,12 @@ class Cycle:
         plan, snapshot = result.plan, plan_input.snapshot
         closed = self._obstacle(Action.PLAN)
         relocates = self._obstacle(Action.RELOCATION) is None
-        await self.requests.planned(result.ready, plan.refusals, acting=relocates)
+        self.drains.planned(plan.refusals)
+        await self.warm_ups.planned(result.ready, acting=relocates)
         restarted = self.guard_memory.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
         if restarted and closed is None:
             # A roll-out has ended: the leader fills the restarted brokers gradually (warm-up).
-            await self.requests.warm_up(restarted)
+            await self.warm_ups.warm_up(restarted)
         verdict = self.gate.cluster_obstacle() or plan.verdict
         report = CycleReport(
             cycle=self.cycle_state.cycle,
@@ -345,7 +351,7 @@ class Cycle:
             obstacle=closed,
             seconds={"plan": seconds},
             measured_seconds=snapshot.slowest_seconds,
-            operations=self.requests.record(),
+            operations=self.drains.record(),
             shadow=self.shadow(),
         )
         if not relocates:
@@ -398,7 +404,7 @@ class Cycle:
             await self.clock.sleep(LOOK_SECONDS)
             with suppress(StoreError, SnapshotError):
                 snapshot, picture = await self.observer.snapshot()
-                snapshot = await self.requests.complete(snapshot, picture)
+                snapshot = await self.drains.complete(snapshot, picture)
                 await self.policies.refresh(snapshot)
                 self.status.snapshot, self.status.picture = snapshot, picture
 

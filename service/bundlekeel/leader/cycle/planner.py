@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bundlekeel.leader.cycle.cycle import Cycle
 from bundlekeel.leader.cycle.plan_responses import (
     MoveUsageView,
     MoveView,
@@ -37,6 +36,9 @@ from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.relocation import REPAIR
 from bundlekeel.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
 from bundlekeel.settings.parameters import canonical, check_compat
+
+if TYPE_CHECKING:
+    from bundlekeel.leader.cycle.cycle import Cycle
 
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
 from bundlekeel.leader.gate.responses import Mode, PauseView
@@ -13,6 +13,7 @@ from bundlekeel.model.names import namespace_of
 from bundlekeel.model.plan import Refusal
 from bundlekeel.model.text_format import clock_text
 from bundlekeel.planning.guard.scope import BROKER, BUNDLE, KINDS, PAUSE_SCOPES, pattern_for
+from bundlekeel.planning.guard.state import GuardState
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
@@ -51,6 +52,18 @@ def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
         if kind in PAUSE_SCOPES and lasts(pause.until_ms, now_ms):
             ends[f"{PAUSE_SCOPES[kind]}:{name}"] = pause.until_ms
     return ends
+
+
+def with_requests(state: GuardState, desired: Desired, now_ms: int) -> GuardState:
+    """Return the guard's state with the operators' requests added: drains, pins, exclusions and pauses."""
+    return replace(
+        state,
+        pinned=ends_of(desired.pinned),
+        excluded=ends_of(desired.excluded) | scopes_paused(desired, now_ms),
+        cordoned=frozenset(desired.cordons) | frozenset(desired.drains),
+        draining=frozenset(desired.drains),
+        warming=frozenset(desired.warms),
+    )
 
 
 def pause_text(scope: str, pause: Pause) -> str:

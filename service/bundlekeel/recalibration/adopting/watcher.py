@@ -21,6 +21,7 @@ from bundlekeel.leader.state.adopted_thresholds import KEPT, TRIAL, Adopted
 from bundlekeel.leader.state.documents import Desired
 from bundlekeel.leader.state.effective_parameters import EffectiveParameters
 from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.calls import reads
 from bundlekeel.model.codes import EXPLANATIONS, Code, reason_of
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
 from bundlekeel.model.parameters import Parameters
@@ -264,6 +265,7 @@ class Calibration:
 
     # --- views ---
 
+    @reads
     async def view(self) -> ThresholdsView:
         """Return the newest proposal, its objections, and the adopted and reverted thresholds."""
         inbox, desired = self.inbox, self.shared_state.desired

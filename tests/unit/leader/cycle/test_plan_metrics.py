@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need it
 from bundlekeel.leader.cycle.plan_metrics import publish_plan
 from bundlekeel.leader.execution.intents import OutcomeWord
 from bundlekeel.leader.execution.split_intents import SplitWord

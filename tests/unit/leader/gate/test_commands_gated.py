@@ -202,12 +202,12 @@ async def by_split() -> Way:
     return sidecar, sidecar.cycle.turn  # type: ignore[return-value]
 
 
-async def _ask_permit(verb: Any, **more: Any) -> Way:
+async def _ask_permit(verb: str, **more: Any) -> Way:
     cluster = FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})
     cluster.put_topics(bundle_name(0), 0.05, 0.05)
     sidecar = await Mover(cluster).lead()
     await sidecar.cycle.turn()
-    await sidecar.service.requests.manual_move(verb, bundle_name(0), execute=True, **more, **WHO)
+    await getattr(sidecar.service.requests, verb)(bundle_name(0), execute=True, **more, **WHO)
     return sidecar, sidecar.executions.serve
 
 

@@ -33,7 +33,7 @@ def still() -> FakeCluster:
 async def ask_gate(sidecar: FakeSidecar) -> dict[str, Any]:
     """A transfer that a person asks this sidecar for."""
     await sidecar.cycle.turn()
-    return await sidecar.service.requests.manual_move("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
+    return await sidecar.service.requests.transfer(BUNDLE, to=B3, execute=True, reason="r", by="ann")
 
 
 # --- review ------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ async def test_a_split_needs_approval_alike() -> None:
     follower = await FakeSidecar(cluster, "b").lead()
     await leader.cycle.turn()
     await follower.cycle.turn()
-    await follower.service.requests.manual_move("split", BUNDLE, execute=True, reason="r", by="ann")
+    await follower.service.requests.split(BUNDLE, execute=True, reason="r", by="ann")
     await leader.executions.serve()
     assert cluster.model.splits == []
     assert [task["state"] for task in leader.shared_state.tasks] == ["failed"]
@@ -130,9 +130,9 @@ async def test_moves_manually_are_refused_while_everything_is_paused() -> None:
     await sidecar.cycle.turn()
     service, pause = sidecar.service.requests, Pause(reason="an incident", by="ann", since_ms=0)
     await sidecar.shared_state.change_desired(lambda _: Desired(pause=pause))
-    assert (await service.manual_move("transfer", BUNDLE, to=B3)).state == "planned"
+    assert (await service.transfer(BUNDLE, to=B3)).state == "planned"
     with pytest.raises(Forbidden, match="by ann: an incident"):
-        await service.manual_move("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
+        await service.transfer(BUNDLE, to=B3, execute=True, reason="r", by="ann")
     assert await sidecar.shared_state.take_requests() == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from bundlekeel.model.codes import Code
@@ -13,10 +14,9 @@ from bundlekeel.model.load import TopicLoad
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.builders import bundle_name, traffic
 from tests.support.split_bench import EDGES, POSITION, Bench
-from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar
+from tests.support.world import EAGER, PIN, FakeCluster, FakeSidecar
+from tests.unit.requests.sidecars import B1, B2, B3, BUNDLE, carried_out, seeing
 
-B1, B2, B3 = BROKERS
-BUNDLE = bundle_name(0)
 WHO: dict[str, Any] = {"reason": "hot", "by": "ann"}
 LOADS = {B1: [0.1, 0.02], B2: [0.12], B3: [0.12]}
 STILL = replace(EAGER, split_enabled=False)
@@ -31,7 +31,7 @@ def by(algorithm: SplitAlgorithm, *at: int, unload: bool = False) -> SplitOption
     return SplitOptions(algorithm=algorithm, at=at, unload=unload)
 
 
-async def seeing(**static: str) -> FakeSidecar:
+async def with_topics(**static: str) -> FakeSidecar:
     """A leader that has seen the cluster; the first bundle has four topics. `static`: settings of its broker."""
     cluster = FakeCluster(LOADS)
     cluster.model.topics[BUNDLE] = []
@@ -55,7 +55,7 @@ async def seeing(**static: str) -> FakeSidecar:
 
 async def ask_split(sidecar: FakeSidecar, name: str, options: SplitOptions) -> dict[str, Any]:
     """The task after the leader has served it once."""
-    answer = await sidecar.service.requests.manual_move("split", name, options=options, execute=True, **WHO)
+    answer = await sidecar.service.requests.split(name, options=options, execute=True, **WHO)
     await sidecar.executions.serve()
     return show_task(sidecar, answer.task)
 
@@ -88,8 +88,8 @@ async def test_each_algorithm_cuts_where_its_dry_run_says(
     """The range's middle is asked for by name, since brokers take no positions for fewer than two topics."""
     rate = str(0.6 * sum(traffic(0.1)[:2]))
     supported = f"[{', '.join(SplitAlgorithm)}]"
-    sidecar = await seeing(**{"loadBalancerNamespaceBundleMaxMsgRate": rate, SUPPORTED: supported})
-    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
+    sidecar = await with_topics(**{"loadBalancerNamespaceBundleMaxMsgRate": rate, SUPPORTED: supported})
+    answer = await sidecar.service.requests.split(BUNDLE, options=options, **WHO)
     assert (cut_at(answer), answer.refusals) == (positions, [])
     assert (answer.algorithm, answer.unload) == (options.algorithm, False)
     task = await ask_split(sidecar, BUNDLE, options)
@@ -101,20 +101,20 @@ async def test_each_algorithm_cuts_where_its_dry_run_says(
 
 
 async def test_only_halving_the_range_splits_what_has_no_topics() -> None:
-    sidecar = await seeing()
+    sidecar = await with_topics()
     sidecar.cluster.model.topics[BUNDLE] = []
     for algorithm in (SplitAlgorithm.TOPIC_COUNT, SplitAlgorithm.FLOW):
-        answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(algorithm), **WHO)
+        answer = await sidecar.service.requests.split(BUNDLE, options=by(algorithm), **WHO)
         assert [item.code for item in answer.refusals] == [Code.SINGLE_TOPIC]
     assert (await ask_split(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
 async def test_flow_below_the_brokers_limits_finds_no_boundary() -> None:
-    sidecar = await seeing(loadBalancerNamespaceBundleMaxBandwidthMbytes="77")
+    sidecar = await with_topics(loadBalancerNamespaceBundleMaxBandwidthMbytes="77")
     sidecar.cluster.model.loads = {
         name: replace(load, traffic=(1.0, 1.0, 1.0, 1.0)) for name, load in sidecar.cluster.model.loads.items()
     }
-    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    answer = await sidecar.service.requests.split(BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
     (refusal,) = answer.refusals
     assert refusal.code == Code.NO_BOUNDARY
     assert "8 msg/s" in refusal.detail and "30,000 msg/s or 77 MiB/s, and 10 % more" in refusal.detail
@@ -123,16 +123,16 @@ async def test_flow_below_the_brokers_limits_finds_no_boundary() -> None:
 async def test_what_a_release_or_its_settings_lack_is_said() -> None:
     """Pulsar 2.11 has no split by rates; a cluster may allow less still. Both before anything is sent."""
     older = "[range_equally_divide, topic_count_equally_divide, specified_positions_divide]"
-    sidecar = await seeing(**{SUPPORTED: older})
-    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    sidecar = await with_topics(**{SUPPORTED: older})
+    answer = await sidecar.service.requests.split(BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
     (refusal,) = answer.refusals
     assert refusal.code == Code.NOT_SUPPORTED and older.strip("[]") in refusal.detail
     assert refusal.detail.endswith("not flow_or_qps_equally_divide")
-    fewer = await seeing(**{SUPPORTED: "[range_equally_divide]"})
-    answer = await fewer.service.requests.manual_move("split", BUNDLE, **WHO)
+    fewer = await with_topics(**{SUPPORTED: "[range_equally_divide]"})
+    answer = await fewer.service.requests.split(BUNDLE, **WHO)
     assert answer.refusals[0].detail.endswith("not specified_positions_divide")
     with pytest.raises(Conflict, match="NotSupported"):
-        await fewer.service.requests.manual_move("split", BUNDLE, execute=True, **WHO)
+        await fewer.service.requests.split(BUNDLE, execute=True, **WHO)
     assert (await ask_split(fewer, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
@@ -145,23 +145,23 @@ async def test_what_a_release_or_its_settings_lack_is_said() -> None:
 )
 async def test_positions_go_with_one_algorithm(options: SplitOptions, message: str) -> None:
     """Nothing is guessed."""
-    sidecar = await seeing()
+    sidecar = await with_topics()
     with pytest.raises(ConfigError, match=message):
-        await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
+        await sidecar.service.requests.split(BUNDLE, options=options, **WHO)
 
 
 @pytest.mark.parametrize("at", [0, 0x10000, 0xFFFFFFFF])
 async def test_a_boundary_outside_of_the_bundle_is_wrong_usage(at: int) -> None:
-    sidecar = await seeing()
+    sidecar = await with_topics()
     with pytest.raises(ConfigError, match=f"{BUNDLE} has no boundary at 0x{at:08x}") as caught:
-        await sidecar.service.requests.manual_move("split", BUNDLE, options=SplitOptions(at=(at,)), **WHO)
+        await sidecar.service.requests.split(BUNDLE, options=SplitOptions(at=(at,)), **WHO)
     assert caught.value.allowed == f"above 0x00000000 and below {BUNDLE[-10:]}"
 
 
 async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_those_there_are() -> None:
     """The leader may be older than the sidecar that was asked."""
-    sidecar = await seeing()
-    _, operator_request = await sidecar.manual_moves.split(BUNDLE, by(SplitAlgorithm.RANGE))
+    sidecar = await with_topics()
+    _, operator_request = await sidecar.operator_requests.plan_split(BUNDLE, by(SplitAlgorithm.RANGE))
     task = await sidecar.shared_state.leave_request({**operator_request, "algorithm": "thirds", **WHO})
     await sidecar.executions.serve()
     view = show_task(sidecar, task)
@@ -170,10 +170,10 @@ async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_th
 
 
 async def test_largest_is_the_bundle_with_most_load() -> None:
-    sidecar = await seeing()
+    sidecar = await with_topics()
     busy = bundle_name(2)
     sidecar.cluster.put_topics(busy, 0.06, 0.06)
-    answer = await sidecar.service.requests.manual_move("split", "t/ns/LARGEST", **WHO)
+    answer = await sidecar.service.requests.split("t/ns/LARGEST", **WHO)
     assert (answer.bundle, answer.source) == (busy, B2)
     assert f"{busy}, the largest by load (33% of the messages and bytes of t/ns)" in answer.sentence
     idle = FakeCluster({B1: [0.0, 0.0], B2: [0.0], B3: []})
@@ -181,28 +181,26 @@ async def test_largest_is_the_bundle_with_most_load() -> None:
     idle.publish()
     quiet = await FakeSidecar(idle, params=STILL).lead()
     await quiet.cycle.turn()
-    answer = await quiet.service.requests.manual_move(
-        "split", "t/ns/LARGEST", options=by(SplitAlgorithm.TOPIC_COUNT), **WHO
-    )
+    answer = await quiet.service.requests.split("t/ns/LARGEST", options=by(SplitAlgorithm.TOPIC_COUNT), **WHO)
     assert answer.bundle == bundle_name(1) and "3 topics, nothing of t/ns has traffic" in answer.sentence
 
 
 async def test_largest_of_nothing_and_hot_are_refused() -> None:
     """No topic of that name is split instead."""
-    sidecar = await seeing()
+    sidecar = await with_topics()
     service = sidecar.service.requests
     with pytest.raises(ConfigError, match="LARGEST"):
-        await service.manual_move("split", "t/ns/HOT", **WHO)
+        await service.split("t/ns/HOT", **WHO)
     with pytest.raises(NotFound):
-        await service.manual_move("split", "t/none/LARGEST", **WHO)
+        await service.split("t/none/LARGEST", **WHO)
     sidecar.cluster.metadata.bundle_boundaries["t/new"] = [0, 0xFFFFFFFF]
     with pytest.raises(Conflict, match="no broker reports a bundle of t/new"):
-        await service.manual_move("split", "t/new/LARGEST", **WHO)
+        await service.split("t/new/LARGEST", **WHO)
 
 
 async def test_children_leave_after_the_split_within_the_budgets() -> None:
     """After the next picture, each to the broker with most room; the task runs until then and may be stopped."""
-    sidecar = await seeing()
+    sidecar = await with_topics()
     task = await ask_split(sidecar, BUNDLE, by(SplitAlgorithm.TOPIC_COUNT, unload=True))
     await sidecar.executions.serve()
     assert (task["state"], sidecar.moves()) == ("running", [])
@@ -243,3 +241,42 @@ async def test_several_positions_need_room_and_the_modular_load_manager(
     assert (outcome.outcome, outcome.code, outcome.error, bench.model.splits) == ("refused", code, message, [])
     one = await bench.split("by hand", max_bundles=most, at=(POSITION,))
     assert (one.outcome, one.positions) == ("done", (POSITION,))
+
+
+async def test_a_split_shows_its_children_and_makes_them() -> None:
+    sidecar = await seeing()
+    sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
+    answer, operator_request = await sidecar.operator_requests.plan_split(BUNDLE)
+    assert [child.topics_ratio for child in answer.children] == [0.5, 0.5]
+    task = await carried_out(sidecar, operator_request)
+    assert (task["state"], task["kind"]) == ("done", "split")
+    assert {bundle: owner for bundle, owner in sidecar.cluster.owners().items() if bundle in task["detail"]} == {
+        child.bundle: B1 for child in answer.children
+    }
+
+
+async def test_a_split_at_a_position() -> None:
+    """Strictly inside, and only where there are two topics."""
+    sidecar = await seeing()
+    sidecar.cluster.put_topics(BUNDLE, 0.15, 0.03, 0.02)
+    answer, operator_request = await sidecar.operator_requests.plan_split(BUNDLE, SplitOptions(at=(0x100,)))
+    assert answer.children[0].bundle == "t/ns/0x00000000_0x00000100"
+    assert (await carried_out(sidecar, operator_request))["state"] == "done"
+    assert "t/ns/0x00000000_0x00000100" in sidecar.cluster.owners()
+    for at in (0x20000, 0x10000):
+        with pytest.raises(ConfigError, match=f"no boundary at 0x{at:08x}"):
+            await sidecar.operator_requests.plan_split(bundle_name(1), SplitOptions(at=(at,)))
+    answer, operator_request = await sidecar.operator_requests.plan_split(bundle_name(1), SplitOptions(at=(0x18000,)))
+    assert ([item.code for item in answer.refusals], operator_request) == (["SingleTopic"], {})
+
+
+async def test_a_pinned_bundle_is_not_split_manually() -> None:
+    sidecar = await seeing()
+    sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
+    _, operator_request = await sidecar.operator_requests.plan_split(BUNDLE)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: PIN}))
+    answer, none = await sidecar.operator_requests.plan_split(BUNDLE)
+    assert ([item.code for item in answer.refusals], none) == (["Pinned"], {})
+    assert "would be divided" in answer.sentence
+    assert (await carried_out(sidecar, operator_request))["state"] == "failed"
+    assert sidecar.cluster.model.splits == []

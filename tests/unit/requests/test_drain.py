@@ -13,28 +13,14 @@ import pytest
 from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.model.codes import Code
-from bundlekeel.model.errors import AdminFault
-from bundlekeel.requests.drain_tracker import GUESS_SECONDS, PARALLEL
+from bundlekeel.model.errors import AdminFault, Conflict
+from bundlekeel.requests.drain import GUESS_SECONDS, PARALLEL
 from bundlekeel.views import listings
 from tests.support.memory_admin import Fault
-from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar, with_params
+from tests.support.world import PIN, FakeCluster, FakeSidecar, with_params
+from tests.unit.requests.sidecars import B1, B2, B3, WHO, both, draining, want
 
-B1, B2, B3 = BROKERS
 BARE = "t/bare/0x00000000_0xffffffff"
-
-
-async def draining(cluster: FakeCluster, *brokers: str, name: str = "a", **params: object) -> FakeSidecar:
-    """A leading sidecar that is to drain these brokers."""
-    sidecar = await FakeSidecar(cluster, name, params=with_params(**params)).lead()
-    operator_request = OperatorRequest(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
-    requests = dict.fromkeys(brokers, operator_request)
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, drains=requests))
-    return sidecar
-
-
-async def want(sidecar: FakeSidecar, desired: Desired) -> None:
-    """Nothing but this."""
-    await sidecar.shared_state.change_desired(lambda _: desired)
 
 
 async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
@@ -194,54 +180,6 @@ async def test_the_eta_is_a_guess_at_first_and_then_what_moves_took() -> None:
     assert sidecar.drain_tracker.record()[B1]["eta_seconds"] == 0.0
 
 
-async def test_a_paused_scope_is_left_alone_and_refuses_each_move() -> None:
-    """No move of a paused namespace is planned; one that is asked for is refused right before its call."""
-    cluster = FakeCluster()
-    sidecar = await draining(cluster, B1)
-    pause = Pause(reason="release", by="ann", since_ms=1)
-    await sidecar.shared_state.change_desired(
-        lambda desired: msgspec.structs.replace(desired, pauses={"namespace:t/ns": pause})
-    )
-    await sidecar.cycle.turn()
-    assert len(cluster.model.owned_by(B1)) == 6
-    await sidecar.shared_state.change_desired(
-        lambda desired: msgspec.structs.replace(desired, pauses={f"broker:{B2}": pause, "tenant:other": pause})
-    )
-    await sidecar.cycle.turn()
-    assert len(cluster.model.owned_by(B1)) == 0
-    assert cluster.model.owned_by(B2) == []
-
-
-async def test_a_pause_with_a_scope_ends_by_itself() -> None:
-    cluster = FakeCluster()
-    sidecar = await draining(cluster, B1)
-    pause = Pause(reason="release", by="ann", since_ms=1, until_ms=sidecar.clock.wall_ms() + 2000)
-    await sidecar.shared_state.change_desired(
-        lambda desired: msgspec.structs.replace(desired, pauses={"tenant:t": pause})
-    )
-    await sidecar.cycle.turn()
-    assert len(cluster.model.owned_by(B1)) == 6
-    sidecar.clock.offset += 2.1
-    cluster.publish()
-    await sidecar.cycle.turn()
-    assert cluster.model.owned_by(B1) == []
-
-
-async def test_a_warm_broker_is_no_longer_warmed() -> None:
-    """Three plans in a row say so; then the request is gone from the shared state, and a dry run moves nothing more, by
-    which `warm --wait` knows."""
-    cluster = FakeCluster({B1: [0.1, 0.1], B2: [0.1, 0.1], B3: [0.1, 0.1]})
-    sidecar = await FakeSidecar(cluster).lead()
-    operator_request = OperatorRequest(by="ann", reason="new", since_ms=1)
-    await sidecar.shared_state.change_desired(
-        lambda desired: msgspec.structs.replace(desired, warms={B3: operator_request})
-    )
-    for left in ({B3: operator_request}, {B3: operator_request}, {}):
-        await sidecar.cycle.turn()
-        assert sidecar.shared_state.desired.warms == left
-    assert not (await sidecar.service.requests.warm(B3, dry_run=True, reason="", by="ann")).moves
-
-
 async def test_a_request_that_comes_after_the_plan_holds() -> None:
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
@@ -296,3 +234,48 @@ async def test_what_is_left_alone_amid_a_plan_stays(changes: dict[str, Any]) -> 
     first, *others = [(outcome.outcome, outcome.code) for outcome in report.outcomes]
     assert first[0] == "done" and others
     assert set(others) == {("refused", Code.EXCLUDED if "excluded" in changes else Code.PAUSED)}
+
+
+async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -> None:
+    """The dry run lists what moves where; the request through a follower makes the leader empty the broker."""
+    leader, other = await both()
+    service = other.service.requests
+    dry = await service.drain(B1, dry_run=True, **WHO)
+    assert (dry.bundles, len(dry.moves), dry.refusals) == (3, 3, [])
+    assert dry.sentence == f"3 bundles leave {B1}"
+    assert dry.eta_seconds == 3 * GUESS_SECONDS / PARALLEL
+    assert other.shared_state.desired.drains == {}
+    await service.drain(B1, dry_run=False, **WHO)
+    await leader.shared_state.refresh()
+    await leader.cycle.turn()
+    assert leader.cluster.model.owned_by(B1) == []
+    (row,) = (await service.operations()).drains
+    assert (row.broker, row.by, row.reason) == (B1, "ann", "disks")
+    (record,) = other.journal.tail(10, kind="request")
+    assert record["sentence"] == f"ann asked for the drain of {B1}: disks"
+    ended = await service.uncordon(B1, **WHO)
+    assert ended.ended == ["drain"]
+    assert (await service.operations()).drains == []
+
+
+async def test_the_last_broker_is_not_drained() -> None:
+    leader, _ = await both()
+    service = leader.service.requests
+    await service.drain(B1, dry_run=False, **WHO)
+    await service.cordon(B2, **WHO)
+    with pytest.raises(Conflict, match="no other broker") as last:
+        await service.drain(B3, dry_run=True, **WHO)
+    with pytest.raises(Conflict, match="uncordon it first") as closed:
+        await service.warm(B2, dry_run=False, **WHO)
+    assert (last.value.code, closed.value.code) == ("last-broker", "Cordoned")
+
+
+async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
+    leader, other = await both()
+    faces = {B1: leader.service.requests, B2: other.service.requests, B3: other.service.requests}
+    views = [service.drain(broker, dry_run=False, **WHO) for broker, service in faces.items()]
+    answers = await asyncio.gather(*views, return_exceptions=True)
+    (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert isinstance(refused, Conflict) and "no other broker" in str(refused)
+    await leader.shared_state.refresh()
+    assert len(leader.shared_state.desired.drains) == 2

@@ -9,17 +9,25 @@ proposal (`settle`), because a task is deleted earlier than its proposal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
+from bundlekeel.leader.gate.gate import Action, GateQuestion
 from bundlekeel.leader.state.documents import SCHEMA, decode, encode
-from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.leader.state.responses import TaskKind
+from bundlekeel.model.calls import reads
+from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
-from bundlekeel.model.response_fields import Json
+from bundlekeel.model.response_fields import Json, Reason
 from bundlekeel.ports import Clock, Coordination
-from bundlekeel.requests.operator_responses import ReviewView
+from bundlekeel.requests.verb import Verb
 
+if TYPE_CHECKING:
+    from bundlekeel.leader.state.shared_state import SharedState
+
+ReviewAction = Annotated[str, Doc("possible action on a review", grows=("approve", "discard", "stop"))]
 REVIEWS: Final = "reviews"
 # What an operator can do with a proposal in each state. In the states without an entry: nothing.
 ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -33,6 +41,27 @@ EXPIRES_MS: Final = 24 * 3600 * 1000
 _MOST_PROPOSALS: Final = 50
 _CAS_TRIES: Final = 5
 _NOT_ENDED: Final = ("waiting", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewView(Answer):
+    """A change that one operator proposed and another one must approve."""
+
+    id: Annotated[str, Doc("`hash` of the proposed change")]
+    kind: TaskKind
+    title: Annotated[str, Doc("proposed change, as text")]
+    by: Annotated[str, Doc("operator who proposed the change")]
+    reason: Reason
+    at_ms: Annotated[int, Doc("time of the proposal")]
+    state: Annotated[
+        str,
+        Doc("state of the review", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
+    ]
+    reviewer: Annotated[str, Doc("operator who approved or discarded it; empty: none yet")]
+    remark: Annotated[str, Doc("reason that the reviewer entered")]
+    decided_ms: Annotated[int, Doc("time of the approval or refusal; 0: not yet")]
+    task: Annotated[str, Doc("id of the task; empty: none yet")]
+    actions: Annotated[list[ReviewAction], Doc("actions that are possible now: approve, discard, stop")]
 
 
 class ReviewProposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,6 +277,34 @@ class Reviews:
                 continue
             return changed
         raise StoreError("the proposals change faster than they can be written; try again")
+
+
+class Review(Verb):
+    """Requests about proposals."""
+
+    async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
+        """Store a plan for the leader, or as a proposal if a second operator must approve it."""
+        left = await self.review_store.submit(id_, "plan", title, body)
+        self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
+        return left
+
+    @reads
+    async def reviews(self) -> list[ReviewView]:
+        """Return all proposals."""
+        return await self.review_store.all()
+
+    async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
+        """Approve a proposal for execution."""
+        self.gate.demand(GateQuestion(action=Action.SUBMISSION))
+        answer = await self.review_store.approve(id_, reason=reason, by=by)
+        self._record(f"approval of {id_}", reason, by)
+        return answer
+
+    async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
+        """Discard a proposal, so that it is not executed."""
+        answer = await self.review_store.discard(id_, reason=reason, by=by)
+        self._record(f"discard of {id_}", reason, by)
+        return answer
 
 
 def _has_open_task(item: ReviewProposal) -> bool:

@@ -1,70 +1,92 @@
-"""Pins, exclusions and pauses: valid names, the number of matches, and their end."""
+"""Pauses of everything and of one scope."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 import pytest
 
 from bundlekeel.api.service import Service
+from bundlekeel.leader.state.documents import Pause
+from bundlekeel.leader.state.shared_state import DESIRED
 from bundlekeel.model.errors import ConfigError, NotFound
 from bundlekeel.model.parameters import Parameters
 from tests.support.page_world import PageCluster, PageSidecar
-from tests.unit.requests.test_operator_requests import B1, BUNDLE, WHO, both
+from tests.support.world import FakeCluster, FakeSidecar
+from tests.unit.requests.sidecars import B1, B2, WHO, both, draining
 
 
-async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
-    leader, _ = await both()
-    service = leader.service.requests
-    pinned = await service.pin(BUNDLE, seconds=None, **WHO)
-    assert (pinned.broker, pinned.until_ms) == (B1, 0)
-    await service.exclude("n:shop/*", seconds=1.0, **WHO)
-    await service.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
-    view = await service.operations()
-    for row in (pinned, *view.pins, *view.exclusions):
-        assert (row.by, row.reason) == ("ann", "disks") and pinned.since_ms <= row.since_ms <= leader.clock.wall_ms()
-    assert view.pins[0].since_ms == pinned.since_ms > 0
-    assert [row.bundle for row in view.pins] == [BUNDLE]
-    assert [row.pattern for row in view.exclusions] == ["n:shop/*"]
-    assert [row.scope for row in view.pauses] == ["namespace:t/ns"]
-    leader.clock.offset += 1.1
-    view = await service.operations()
-    assert (view.exclusions, view.pauses) == ([], [])
-    await service.unpin(BUNDLE, **WHO)
-    await service.include("n:shop/*", **WHO)
-    await service.resume_scope("namespace:t/ns", **WHO)
-    desired = leader.shared_state.desired
-    assert (desired.pinned, desired.excluded, desired.pauses) == ({}, {}, {})
+async def test_wishes_are_asked_for_again_while_an_unreadable_document_is_a_pause() -> None:
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    await sidecar.coordination.write_shared(DESIRED, b"torn", version=None)
+    await sidecar.shared_state.refresh()
+    assert "`bundlekeel pause` keeps a copy" in sidecar.shared_state.desired.pause.reason
+    await sidecar.service.pause(seconds=None, **WHO)
+    await sidecar.service.requests.cordon(B1, **WHO)
+    other = await FakeSidecar(sidecar.cluster, "b").lead()
+    assert not other.shared_state.unreadable[DESIRED] and B1 in other.shared_state.desired.cordons
+    assert other.service.state().paused is not None
+    await other.service.resume(**WHO)
+    assert other.service.state().paused is None and B1 in other.shared_state.desired.cordons
 
 
-async def test_a_bundle_is_meant_whatever_the_case_of_its_range() -> None:
-    """It excluded nothing, and there was no pin to end."""
-    leader, _ = await both()
-    service = leader.service.requests
-    leader.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xC0000000, 0xFFFFFFFF]
-    upper, lower = "t/ns/0xC0000000_0xFFFFFFFF", "t/ns/0xc0000000_0xffffffff"
-    assert (await service.pin(upper, seconds=None, **WHO)).bundle == lower
-    assert (await service.exclude(f"b:{upper}", seconds=None, **WHO)).pattern == f"b:{lower}"
-    assert (await service.include(f"b:{upper}", **WHO)).pattern == f"b:{lower}"
-    leader.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xE0000000, 0xFFFFFFFF]  # it was divided since
-    assert (await service.unpin(upper, **WHO)).bundle == lower
+async def test_a_resume_that_ended_nothing_is_no_deed() -> None:
+    """`summary` would list it under people; whoever asked is in the records of kind audit."""
+    service = (await FakeSidecar(FakeCluster()).lead()).service
+    await service.resume(**WHO)
+    assert await service.journal(10, kind="request") == []
+    await service.pause(**WHO, seconds=None)
+    await service.resume(**WHO)
+    assert [record["what"] for record in await service.journal(10, kind="request")] == ["pause", "resume"]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda service: service.exclude("shop/*", seconds=None, **WHO),
-        lambda service: service.pause_scope("shop", seconds=None, **WHO),
-        lambda service: service.pause_scope("topic:x", seconds=None, **WHO),
-        lambda service: service.pause_scope("tenant: ", seconds=None, **WHO),
-        lambda service: service.manual_move("transfer", BUNDLE, execute=False, **WHO),
-    ],
-)
-async def test_what_cannot_be_meant_is_refused(call: Any) -> None:
-    """Patterns, scopes and transfers without what they need."""
-    leader, _ = await both()
-    with pytest.raises(ConfigError):
-        await call(leader.service.requests)
+async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
+    """Whoever can reach the store may write; the next leader finds it."""
+    leader, other = await both()
+    leader.cluster.store.expire(leader.coordination)
+    await other.service.requests.drain(B1, dry_run=False, **WHO)
+    await other.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pause=Pause(reason="r", by="ann", since_ms=1))
+    )
+    await other.leadership.turn()
+    await other.shared_state.refresh()
+    other.cycle.adopt(other.shared_state.taken_over(), other.leadership.epoch)
+    report = await other.cycle.turn()
+    assert report.obstacle is not None and report.obstacle.code == "Paused"
+    assert len(other.cluster.model.owned_by(B1)) == 3
+
+
+async def test_a_paused_scope_is_left_alone_and_refuses_each_move() -> None:
+    """No move of a paused namespace is planned; one that is asked for is refused right before its call."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    pause = Pause(reason="release", by="ann", since_ms=1)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={"namespace:t/ns": pause})
+    )
+    await sidecar.cycle.turn()
+    assert len(cluster.model.owned_by(B1)) == 6
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={f"broker:{B2}": pause, "tenant:other": pause})
+    )
+    await sidecar.cycle.turn()
+    assert len(cluster.model.owned_by(B1)) == 0
+    assert cluster.model.owned_by(B2) == []
+
+
+async def test_a_pause_with_a_scope_ends_by_itself() -> None:
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    pause = Pause(reason="release", by="ann", since_ms=1, until_ms=sidecar.clock.wall_ms() + 2000)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={"tenant:t": pause})
+    )
+    await sidecar.cycle.turn()
+    assert len(cluster.model.owned_by(B1)) == 6
+    sidecar.clock.offset += 2.1
+    cluster.publish()
+    await sidecar.cycle.turn()
+    assert cluster.model.owned_by(B1) == []
 
 
 @pytest.mark.parametrize(
@@ -138,19 +160,3 @@ async def test_the_state_says_what_exactly_stops_the_leader() -> None:
     await sidecar.cycle.turn()
     stopped = sidecar.service.state()
     assert (stopped.acting_obstacle, stopped.acting_detail) == ("Paused", "by ann: look")
-
-
-async def test_a_pin_ends_by_the_topic_that_it_was_asked_for() -> None:
-    leader, _ = await both()
-    service, metadata, whole = leader.service.requests, leader.cluster.metadata, "t/ns/0x00000000_0xffffffff"
-    topic = next(iter(leader.cluster.model.topics[BUNDLE]))
-    metadata.bundle_boundaries["t/ns"] = [0, 0xFFFFFFFF]
-    metadata.add_topics([topic])
-    assert (await service.pin(topic, seconds=None, **WHO)).bundle == whole
-    assert (await service.unpin(topic, **WHO)).bundle == whole
-    assert leader.shared_state.desired.pinned == {}
-    await service.pin(topic, seconds=None, **WHO)
-    metadata.bundle_boundaries["t/ns"] = [0, 0x80000000, 0xFFFFFFFF]
-    with pytest.raises(NotFound, match="is not pinned"):
-        await service.unpin(topic, **WHO)
-    assert (await service.unpin(whole, **WHO)).bundle == whole

@@ -1,4 +1,4 @@
-"""Drains, cordons and warm-ups of brokers: what the leader's cycle must know about them, and their progress.
+"""Drains of brokers: the request, what the leader's cycle must know about drained brokers, and their progress.
 
 A drained broker is queried for its bundles (`owned_bundles`), because load reports omit bundles without topics and
 can be minutes old. A broker that does not respond never counts as empty.
@@ -9,24 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 import structlog
 
-from bundlekeel.leader.gate.in_force import LeftAlone, ends_of, scopes_paused
-from bundlekeel.leader.state.documents import Desired, OperatorRequest
-from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.leader.gate.gate import Action, GateQuestion
+from bundlekeel.leader.gate.in_force import LeftAlone
+from bundlekeel.leader.state.documents import Desired
 from bundlekeel.model.codes import Code
-from bundlekeel.model.errors import AdminApiError, StoreError
+from bundlekeel.model.doc import Doc
+from bundlekeel.model.errors import AdminApiError
 from bundlekeel.model.names import is_system_bundle, parse_bundle
 from bundlekeel.model.plan import Refusal
+from bundlekeel.model.response_fields import Detail
 from bundlekeel.model.snapshot import Snapshot
-from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.owned import with_owned
 from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView, Telemetry
-from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.requests.relocation import Relocation, RelocationView, relocations
+from bundlekeel.requests.verb import RequestView, put
+
+if TYPE_CHECKING:
+    from bundlekeel.leader.state.shared_state import SharedState
+    from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 
 _log = structlog.get_logger(__name__)
 
@@ -38,8 +44,72 @@ PARALLEL: Final = 1
 MEASURED: Final = 50
 # Assumed seconds per move before the first move is measured: the duration in an idle cluster.
 GUESS_SECONDS: Final = 1.0
-# A broker counts as warm after this many successive plans that found it loaded enough.
-WARM_PLANS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainView(RequestView):
+    """A drain and its progress."""
+
+    state: Annotated[
+        str, Doc("blocked: none of the remaining bundles may move", of=("draining", "empty", "blocked", "unknown"))
+    ] = "unknown"
+    left: Annotated[int | None, Doc("number of bundles that the broker still owns; null: unknown")] = None
+    moved: Annotated[int, Doc("number of bundles that have left the broker")] = 0
+    blocked: Annotated[dict[str, int], Doc("number of bundles that cannot leave, by code", keys=Code)] = field(
+        default_factory=dict
+    )
+    eta_seconds: Annotated[float | None, Doc("estimated time until the broker is empty; null: unknown, or blocked")] = (
+        None
+    )
+    emptied_ms: Annotated[int, Doc("time at which the broker was first empty; 0: not yet")] = 0
+    bundle_seconds: Annotated[
+        float, Doc("sum over all bundles of the seconds that they stayed since the drain started")
+    ] = 0.0
+    detail: Detail = "no cycle has looked yet"
+
+
+class Drain(Relocation):
+    """The request to drain a broker."""
+
+    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
+        """Store a request to empty a broker and keep it empty; with `dry_run`, only return the moves."""
+        self._check_registered(broker)
+        self._check_others_open(self.shared_state.desired, broker)
+        view = await self._preview_drain(broker, dry_run=dry_run)
+
+        def drained(desired: Desired) -> Desired:
+            # Check the stored requests again: another replica may have added a drain in between.
+            self._check_others_open(desired, broker)
+            return put(desired, "drains", broker, self._operator_request(reason, by))
+
+        if not dry_run:
+            self.gate.demand(GateQuestion(action=Action.ORDER))
+            await self._note(drained, f"drain of {broker}", reason, by)
+        return view
+
+    async def _preview_drain(self, broker: str, *, dry_run: bool) -> RelocationView:
+        owned, detail = dict[str, frozenset[str]](), ""
+        try:
+            owned[broker] = await self.drain_tracker.listed(broker)
+        except (AdminApiError, TimeoutError) as error:
+            detail = f"{broker} did not list its bundles ({error}); its load report is used"
+        result = await self._plan_relocations(draining=frozenset({broker}), owned=owned)
+        moves = relocations(result)
+        explain = self._left_alone().explain
+        refusals = [explain(item) for item in result.plan.refusals if item.broker == broker and item.bundle]
+        count = len(owned[broker]) if owned else len(moves) + len(refusals)
+        stay = f", {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now" if refusals else ""
+        return self._relocation_view(
+            broker,
+            moves,
+            refusals,
+            dry_run=dry_run,
+            bundles=count,
+            # A drain does not end if all its bundles must stay: return no expected time.
+            eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
+            sentence=f"{numbered(len(moves), 'bundle', 'leave')} {broker}{stay}",
+            detail=detail,
+        )
 
 
 @dataclass(slots=True)
@@ -57,7 +127,7 @@ class _DrainedBroker:
 
 
 class DrainTracker:
-    """Tracks the bundles and the progress of draining and warming brokers for the leader's cycle (`BrokerRequests`)."""
+    """Tracks the bundles and the progress of draining brokers for the leader's cycle."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
@@ -69,7 +139,6 @@ class DrainTracker:
         self._telemetry = telemetry
         self._endpoints: Collection[str] = ()
         self._watches: dict[str, _DrainedBroker] = {}
-        self._warm_plans: Counter[str] = Counter()
         self._listing = asyncio.Lock()
 
     # --- for the cycle ---
@@ -85,23 +154,8 @@ class DrainTracker:
         await self._list()
         return with_owned(snapshot, self.owned)
 
-    def guard(self, state: GuardState, now_ms: int) -> GuardState:
-        """Return the guard's state with the operators' requests added: drains, pins, exclusions and pauses."""
-        desired = self._shared_state.desired
-        return replace(
-            state,
-            pinned=ends_of(desired.pinned),
-            excluded=ends_of(desired.excluded) | scopes_paused(desired, now_ms),
-            cordoned=frozenset(desired.cordons) | frozenset(desired.drains),
-            draining=frozenset(desired.drains),
-            warming=frozenset(desired.warms),
-        )
-
-    async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
-        """Record which warming brokers a plan found warm, and which bundles cannot leave draining brokers.
-
-        With `acting`, ends the warm-up of brokers that stayed warm for several plans. Never raises.
-        """
+    def planned(self, refusals: Collection[Refusal]) -> None:
+        """Record which bundles cannot leave draining brokers after a plan."""
         with_cause = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).explain
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
@@ -110,35 +164,6 @@ class DrainTracker:
                 for item in refusals
                 if item.broker == broker and item.bundle and item.code is not Code.BUDGET_OF_DRAIN
             }
-        self._warm_plans = Counter({broker: self._warm_plans[broker] + 1 for broker, done in ready.items() if done})
-        warm = [broker for broker, plans in self._warm_plans.items() if plans >= WARM_PLANS]
-        if not warm or not acting:
-            return
-        try:
-            await self._shared_state.change_desired(lambda desired: _without_warms(desired, warm))
-        except StoreError as error:
-            _log.info(
-                "end of a warm-up could not be stored, retrying after the next plan", brokers=warm, error=str(error)
-            )
-            return
-        _log.info("warm-up ended, brokers have enough load", brokers=warm)
-        self._warm_plans.clear()
-
-    async def warm_up(self, brokers: Collection[str]) -> None:
-        """Request a warm-up of brokers that restarted in a roll-out, except cordoned and drained ones. Never raises."""
-        operator_request = OperatorRequest(
-            by="bundlekeel", reason="the roll-out is over", since_ms=self._clock.wall_ms()
-        )
-        try:
-            await self._shared_state.change_desired(lambda desired: _with_warms(desired, brokers, operator_request))
-        except StoreError as error:
-            _log.info(
-                "warm-up after a roll-out could not be stored, restarted brokers get bundles without it",
-                brokers=sorted(brokers),
-                error=str(error),
-            )
-            return
-        _log.info("roll-out ended, warming up the restarted brokers", brokers=sorted(brokers))
 
     def record(self) -> dict[str, Any]:
         """Return the progress that is stored with the leader's state, so that every replica shows it."""
@@ -261,16 +286,3 @@ def _moves_at_all(name: str) -> bool:
     except ValueError:
         return False
     return not is_system_bundle(name)
-
-
-def _with_warms(desired: Desired, brokers: Collection[str], operator_request: OperatorRequest) -> Desired:
-    empty = desired.cordons.keys() | desired.drains.keys()
-    fresh = {broker: operator_request for broker in sorted(brokers) if broker not in empty}
-    return msgspec.structs.replace(desired, warms=fresh | desired.warms)
-
-
-def _without_warms(desired: Desired, brokers: Collection[str]) -> Desired:
-    left: dict[str, OperatorRequest] = {
-        broker: operator_request for broker, operator_request in desired.warms.items() if broker not in brokers
-    }
-    return msgspec.structs.replace(desired, warms=left)

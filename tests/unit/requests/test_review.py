@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from bundlekeel.leader.state.shared_state import KEPT_TASKS, SharedState
-from bundlekeel.model.errors import Conflict, StoreError
+from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.model.response_fields import Json
-from bundlekeel.requests.reviews import EXPIRES_MS, Reviews
-from tests.support.builders import bundle_name
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from bundlekeel.requests.review import EXPIRES_MS, Reviews
+from tests.support.world import FakeCluster, FakeSidecar
+from tests.unit.requests.sidecars import B1, B2, B3, BUNDLE, WHO, plan_of_three, seeing
 
-B1, B2, B3 = BROKERS
-BUNDLE = bundle_name(0)
 ID = "proposal"
 
 
@@ -23,7 +21,7 @@ async def proposed() -> tuple[FakeSidecar, Reviews]:
     sidecar = await FakeSidecar(FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})).lead()
     await sidecar.cycle.turn()
     reviews = Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=True)
-    _, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
+    _, operator_request = await sidecar.operator_requests.plan_move(BUNDLE, B3)
     await reviews.submit(ID, "transfer", "one bundle", {**operator_request, "reason": "r", "by": "ann"})
     return sidecar, reviews
 
@@ -150,3 +148,66 @@ async def test_an_approval_without_a_task_expires_too(monkeypatch: pytest.Monkey
     sidecar.clock.offset += EXPIRES_MS / 1000 + 1
     with pytest.raises(Conflict, match="it is expired"):
         await reviews.approve(ID, reason="fine", by="bob")
+
+
+async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
+    sidecar = await seeing(FakeCluster(), settings={"review": "required"})
+    service = sidecar.service.requests
+    hash_, body = await plan_of_three(sidecar)
+    left = await service.submit(hash_, "plan", body)
+    assert left == {"task": "", "state": "proposed", "review": hash_}
+    (row,) = await service.reviews()
+    assert (row.state, row.actions, row.by) == ("proposed", ["approve", "discard"], "ann")
+    with pytest.raises(Conflict, match="proposed already"):
+        await service.submit(hash_, "plan", body)
+    with pytest.raises(Forbidden, match="another operator"):
+        await service.approve(hash_, reason="me", by=" Ann ")
+    approved = await service.approve(hash_, reason="fine", by="bob")
+    assert (approved.state, approved.reviewer, approved.actions) == ("executing", "bob", ["stop"])
+    await sidecar.executions.serve()
+    (row,) = await service.reviews()
+    assert (row.state, row.actions) == ("done", [])
+    with pytest.raises(Conflict, match="it is done"):
+        await service.discard(hash_, reason="late", by="bob")
+    assert sidecar.cluster.model.unloads
+
+
+async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
+    sidecar = await seeing(FakeCluster(), settings={"review": "required"})
+    service = sidecar.service.requests
+    hash_, body = await plan_of_three(sidecar)
+    await service.submit(hash_, "plan", {**body, "moves": body["moves"][:1]})
+    await service.approve(hash_, reason="fine", by="bob")
+    await sidecar.executions.serve()
+    (row,) = await service.reviews()
+    assert row.state == "aborted"
+    assert sidecar.cluster.model.unloads == []
+
+
+async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
+    sidecar = await seeing(FakeCluster(), settings={"review": "required"})
+    service = sidecar.service.requests
+    hash_, body = await plan_of_three(sidecar)
+    await service.submit(hash_, "plan", body)
+    assert (await service.discard(hash_, reason="no", by="ann")).state == "discarded"
+    with pytest.raises(Conflict, match="nothing may be done"):
+        await service.approve(hash_, reason="fine", by="bob")
+    await service.submit(hash_, "plan", body)
+    sidecar.clock.offset += EXPIRES_MS / 1000 + 1
+    with pytest.raises(Conflict, match="expired"):
+        await service.approve(hash_, reason="fine", by="bob")
+    with pytest.raises(NotFound):
+        await service.approve("feed", reason="fine", by="bob")
+    assert await sidecar.shared_state.take_requests() == []
+
+
+async def test_moves_manually_wait_for_the_second_person_too() -> None:
+    """Otherwise they would be the way around it."""
+    sidecar = await seeing(FakeCluster(), settings={"review": "required"})
+    service = sidecar.service.requests
+    answer = await service.transfer(BUNDLE, to=B3, execute=True, **WHO)
+    assert (answer.task, answer.state) == (None, "proposed")
+    assert await sidecar.shared_state.take_requests() == []
+    await service.approve(answer.review, reason="fine", by="bob")
+    await sidecar.executions.serve()
+    assert sidecar.cluster.owners()[BUNDLE] == B3
