@@ -42,7 +42,7 @@ class Agreement:
     waiting: BrokerReport | None = None
 
     def add(self, load: MeasuredLoad, statistics_ms: int) -> None:
-        """Add the next load; drop loads that are too old for a comparison with any report."""
+        """Add the next load from counters; drop loads that are too old for a comparison with any report."""
         self.loads.append(load)
         while len(self.loads) > 1 and self.loads[1].to_ms < load.to_ms - 4 * statistics_ms:
             del self.loads[0]

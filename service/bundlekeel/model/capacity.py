@@ -1,4 +1,7 @@
-"""Capacity overrides: limits of a broker whose own report has none (NICs of VMs and pods) or a wrong one."""
+"""Capacity overrides: settings that replace the limits in a broker's load report.
+
+They are needed if the report has no limit, as for network cards of VMs and pods, or a wrong one.
+"""
 
 from __future__ import annotations
 

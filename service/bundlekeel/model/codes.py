@@ -1,7 +1,7 @@
 """Every code of a verdict, a refusal or a decoding fault, with its explanation.
 
-A member is the word in plans and API responses, the metric label, and a row of docs/reference/codes.md. Pulsar's own
-reasons come first, then Bundlekeel's in the same spelling.
+The word of a code is used in plans, API responses and metric labels, and has a row in docs/reference/codes.md. Pulsar's
+own reasons come first, then Bundlekeel's in the same spelling.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Move(Answer):
 
     @property
     def sentence(self) -> str:
-        """Return the reason as an English sentence."""
+        """Return the move with its predicted scores and its rule, as an English sentence."""
         return (
             f"{self.bundle}: {self.source} {self.source_before:.1%} -> {self.source_after:.1%}, "
             f"{self.target} {self.target_before:.1%} -> {self.target_after:.1%} ({self.rule})"
@@ -78,7 +78,7 @@ class Split(Answer):
 
     @property
     def sentence(self) -> str:
-        """Return the reason as an English sentence."""
+        """Return the bundle and the reason for the split, as an English sentence."""
         if self.rule == "by hand":
             return f"{self.bundle}: a person asked for it"
         if self.rule == "hot":

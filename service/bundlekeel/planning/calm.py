@@ -259,6 +259,8 @@ def follow_excesses(
 ) -> dict[str, BrokerCourse]:
     """Return each broker's load history, with the newly measured time added to the cost of its excess.
 
+    An excess is a period in which a broker differs from the others by more than tolerated.
+
     Args:
         hot: whether the broker is above the mean, shape (n,).
         excess: difference divided by the tolerated difference, minus 1, shape (n,); below 0: tolerated.
@@ -310,10 +312,11 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
 
 
 def _turn(course: BrokerCourse, acted: Excess, started: Excess) -> BrokerCourse:
-    """Record a swing if the excess `acted`, which caused moves, turned into the opposite excess `started`.
+    """Record a swing if a broker that was too loaded has too little load after moves, or vice versa.
 
-    It is not a swing if `started` began directly after the moves while the load did not change: the plan moved too
-    much.
+    `acted`: period of too large a difference, which caused the moves. `started`: such a period on the other side, after
+    them. It is not a swing if `started` began directly after the moves while the load did not change: the plan moved
+    too much.
     """
     since = course.acted_seconds
     if course.traffic >= 0 and since < SETTLING_SECONDS and course.seconds >= since + started.seconds:
@@ -335,7 +338,10 @@ def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCou
 
 
 def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
-    """Remove an excess that has ended from the load history, and record it as a swing unless moves ended it."""
+    """Remove an excess (period of too large a difference) that has ended from a broker's load history.
+
+    Unless moves ended it, it is recorded as a swing (an excess that ends without moves).
+    """
     course = replace(course, excess=None)
     if course.acted is not None and course.acted.since_ms >= excess.since_ms:
         return course
@@ -343,10 +349,11 @@ def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
 
 
 def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse:
-    """Record an ended excess as a swing of this broker, combined with the swing recorded before.
+    """Record an ended excess as a swing (a period of too large a difference that ends without moves).
 
-    If their costs per second differ by more than the factor `SWING_LIKENESS`, they are different swings, and only the
-    costlier one is kept. `rate`: cost per second of the excess.
+    It is combined with the swing recorded before. If their costs per second differ by more than the factor
+    `SWING_LIKENESS`, they are different swings, and only the costlier one is kept. `rate`: cost per second of the
+    excess.
     """
     if excess.longest > LONGEST_SWING_SECONDS:
         return course
@@ -364,7 +371,10 @@ def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse
 
 
 def swing_seconds(course: BrokerCourse) -> float:
-    """Return the length of the recorded swing of this broker, in seconds; 0: none, or it is too long ago."""
+    """Return the length of the recorded swing of this broker, in seconds; 0: none, or it is too long ago.
+
+    A swing is a period of too large a difference that ended without moves.
+    """
     if course.swing is None:
         return 0.0
     age = (course.until_ms - course.swing.at_ms) / 1000
@@ -372,15 +382,15 @@ def swing_seconds(course: BrokerCourse) -> float:
 
 
 def is_confirmed(course: BrokerCourse) -> bool:
-    """Return whether enough readings in a row show the present excess of this broker."""
+    """Return whether enough readings in a row show that this broker differs by more than tolerated."""
     return course.excess is not None and course.excess.readings >= CONFIRMING_READINGS
 
 
 def held_seconds(course: BrokerCourse, worth: float) -> float:
-    """Return how long the present excess must last before bundles move, in seconds; 0: there is no such condition.
+    """Return how long too large a difference must last before bundles move, in seconds; 0: no such condition.
 
-    The condition exists because the excess may be a swing, which ends without moves. `worth`: a swing that costs at
-    least this is always followed (in the unit of the price of moves).
+    The condition exists because the difference may be a swing, which ends without moves. `worth`: a swing that costs at
+    least this is always followed by moves (in the unit of the price of moves).
     """
     excess, swing, lasts = course.excess, course.swing, swing_seconds(course)
     if excess is None or swing is None or excess.mean_rate > SWING_LIKENESS * swing.rate:
@@ -392,10 +402,12 @@ def held_seconds(course: BrokerCourse, worth: float) -> float:
 def acted(
     courses: Mapping[str, BrokerCourse], reasons: Collection[str], sides: Mapping[str, str]
 ) -> dict[str, BrokerCourse]:
-    """Return the load histories after moves: means start again, and a later opposite excess will count as a swing.
+    """Return the load histories after moves: means start again.
+
+    If a broker differs to the opposite side later, that counts as a swing.
 
     Args:
-        reasons: brokers whose excess is the reason of the moves.
+        reasons: brokers that differed by more than tolerated, which is the reason of the moves.
         sides: `hot` (above the mean) or `cold`, by broker that gives or takes a bundle.
     """
     after = dict(courses)
@@ -414,7 +426,7 @@ def acted(
 
 
 def price_of(moves: int, move_price: float) -> float:
-    """Return the price of a plan with this number of moves, in the unit of the cost of an excess."""
+    """Return the price of a plan with this number of moves, in the unit of the cost of an imbalance."""
     return move_price * (PLAN_MOVES + moves)
 
 
@@ -429,7 +441,7 @@ def fewest_moves(loads: Floats, want: float) -> int:
 
 
 def is_due_soon(course: BrokerCourse, price: float, within: float) -> bool:
-    """Return whether the cost of the broker's excess may exceed `price` within `within` seconds.
+    """Return whether the cost of the broker's imbalance may exceed `price` within `within` seconds.
 
     If so, an early reading of the broker is useful.
     """

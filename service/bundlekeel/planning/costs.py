@@ -106,10 +106,10 @@ class CpuCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """Costs of the cluster and factors of brokers, with 95 % intervals (low, high). All values are 0 or more.
+    """Estimated CPU costs of traffic, with 95 % intervals (low, high). All values are 0 or more.
 
-    `cost`, `cost_interval`: percent of one core per msg/s and per byte/s, shapes (2,) and (2, 2); `factor`,
-    `factor_interval`: each broker's cost divided by the cluster's cost, shapes (n,) and (n, 2).
+    `cost`, `cost_interval`: costs in the cluster, in percent of one core per msg/s and per byte/s, shapes (2,) and (2,
+    2). `factor`, `factor_interval`: cost of each broker divided by the cluster's cost, shapes (n,) and (n, 2).
     """
 
     cost: Floats
@@ -166,7 +166,7 @@ def _volumes(traffic: Floats) -> Floats:
 
 
 def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()) -> CpuCosts:
-    """Return the costs updated with this snapshot; reports that were already used add nothing.
+    """Return the CPU costs of traffic, updated with this snapshot; reports that were already used add nothing.
 
     Brokers in `unsettled` are ignored: traffic and CPU in their reports are from different times. Brokers that have
     just started (which needs CPU), have no CPU limit, or use all of their CPU are ignored, too.
@@ -273,7 +273,7 @@ def _restart(columns: _Columns, levels: Floats, rows: Bools) -> None:
 
 
 def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: Parameters, fresh: Bools) -> None:
-    """Update the mean levels of the brokers in the mask `fresh` (new readings), and learn from the changes."""
+    """Update the mean traffic and CPU of brokers with new readings (mask `fresh`), and learn costs from the changes."""
     brokers = snapshot.brokers
     usage, limit = brokers.usage[:, CPU], brokers.limit[:, CPU]
     levels = np.column_stack((_volumes(brokers.traffic), usage))

@@ -40,8 +40,6 @@ from bundlekeel.planning.targets import Coldest
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Usage, traffic, number of bundles and score of every broker."""
-
     usage: Floats
     traffic: Floats
     bundles: Ints

@@ -85,7 +85,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRecord:
-    """Number of times in a row that moves from `source` to `target` did not help (`useless`).
+    """How often in a row moves from `source` to `target` did not help (`useless`).
 
     `at_ms`: the last time. `until_ms`: nothing moves from `source` to `target` before this time; 0: no such limit.
     """
@@ -117,7 +117,11 @@ class EffectRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRules:
-    """After `quarantine_after` useless effects in a row, a source moves nothing to a target for `quarantine_ms`."""
+    """When moves between two brokers stop for a time.
+
+    After `quarantine_after` results in a row without benefit, nothing moves from the source to the target for
+    `quarantine_ms`.
+    """
 
     quarantine_after: int = 3
     quarantine_ms: int = 3_600_000
@@ -191,7 +195,7 @@ def judge(
 
 
 def _effect(group: list[ExpectedEffect], snapshot: Snapshot, scores: Mapping[str, float], mean: float) -> Effect | None:
-    """Return the effect of a group of moves; None if it cannot be measured.
+    """Return the common effect of moves between two brokers; None if it cannot be measured.
 
     A broker may have left, restarted or not reported since the last move, a bundle may be elsewhere, or the predicted
     gain is too small.

@@ -114,11 +114,11 @@ def plan(inputs: PlanInput) -> PlanResult:
 
 
 def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
-    """Close brokers whose CPU use is not known yet, so that they accept no bundle, and return them.
+    """Close brokers whose CPU use is not known yet, so that they accept no bundle; return their ids.
 
     A broker samples its CPU use once a minute. Until the first sample, it reports about 0; with the extensible load
-    manager it can also report 1, the initial value. A broker is closed, too, if its CPU use falls without its traffic:
-    other processes may have taken the CPU.
+    manager it can also report 1, the initial value. A broker is closed, too, if its CPU use falls although its traffic
+    does not: other processes may have taken the CPU.
     """
     brokers, params = snapshot.brokers, draft.params
     wait = params.statistics_interval_seconds + params.host_usage_interval_seconds
@@ -152,7 +152,7 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
 def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
     """Return CPU costs, load history by broker, newly measured seconds, and the argument `scale` of `Draft`.
 
-    The scale, shape (n, 1), replaces the last reading of a broker by its mean level. It is 1 for Pulsar's own classes
+    The scale, shape (n, 1), replaces the last reading of a broker by its mean score. It is 1 for Pulsar's own classes
     (`compat`), which use the last reading.
     """
     snapshot, params = inputs.snapshot, inputs.params
@@ -300,7 +300,7 @@ def _explain_bases(context: Context, decision: Decision) -> None:
 
 
 def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
-    """Add to the verdict, which recommends a split, the first namespace that already has its maximum of bundles."""
+    """Add to a verdict that recommends a split the first namespace that has its maximum number of bundles, if any."""
     full = next((item for item in splits.refusals if item.code is Code.NAMESPACE_MAXIMUM), None)
     if full is None:
         return verdict

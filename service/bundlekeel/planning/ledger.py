@@ -61,13 +61,16 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All moves that the reports do not show yet, and the host usage of their brokers before them; immutable."""
+    """The moves that load reports do not show yet; immutable.
+
+    `baselines`: host usage of the brokers before these moves.
+    """
 
     entries: tuple[LedgerEntry, ...] = ()
     baselines: tuple[Baseline, ...] = ()
 
     def bundles(self) -> frozenset[str]:
-        """Return the bundles that have a move in the ledger."""
+        """Return the bundles whose moves load reports do not show yet."""
         return frozenset(entry.bundle for entry in self.entries)
 
     def under_way(self) -> frozenset[str]:
@@ -95,7 +98,10 @@ class Ledger:
 
 
 def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_ms: int) -> Ledger:
-    """Add started moves to the ledger. A bundle that moves again replaces its earlier entry."""
+    """Add started moves to the ledger of moves that reports do not show yet.
+
+    A bundle that moves again replaces its earlier entry.
+    """
     present = {baseline.broker for baseline in ledger.baselines}
     baselines = list(ledger.baselines)
     entries = [entry for entry in ledger.entries if entry.bundle not in {move.bundle for move in moves}]
@@ -175,9 +181,10 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
 
 
 def _with_baselines(ledger: Ledger, snapshot: Snapshot, now_ms: int) -> Ledger:
-    """Add the baselines of brokers that have moves in the ledger, but no baseline.
+    """Add missing baselines (host usage of a broker before its moves that reports do not show yet).
 
-    Either a bundle has landed at another broker than planned, or the first report of a broker has arrived.
+    A baseline is missing if a bundle has arrived at another broker than planned, or if the first report of a broker has
+    arrived.
     """
     present = {baseline.broker for baseline in ledger.baselines}
     missing = {
@@ -229,10 +236,11 @@ def _silence_ms(params: Parameters) -> int:
 
 
 def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters) -> Baseline:
-    """Shift the baseline such that the predicted usage is within `report_change_percent` of the broker's last report.
+    """Shift the baseline (host usage before moves) so that the predicted usage is near the broker's last report.
 
-    The broker would have reported a larger change. A report since the last landing can show any part of the moves. So a
-    broker that gained load uses at least the reported usage, and a broker that lost load uses at most the reported one.
+    It must be within `report_change_percent`: the broker would have reported a larger change. A report since the last
+    landing (confirmed new owner) can show any part of the moves. So a broker that gained load uses at least the
+    reported usage, and a broker that lost load uses at most the reported one.
     """
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
@@ -252,7 +260,7 @@ def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: P
 
 
 def _moved(broker: str, ledger: Ledger, resource: int) -> float:
-    """Return the usage of one resource that moves in the ledger add to a broker; negative: take away."""
+    """Return the usage of one resource that a broker gains by moves that reports do not show yet (negative: loses)."""
     return math.fsum(
         entry.pressure[resource]
         * (
@@ -275,7 +283,7 @@ def _open_side(entry: LedgerEntry, broker: str) -> bool:
 
 
 def _tidy(ledger: Ledger) -> Ledger:
-    """Drop the baselines of brokers that have no unsettled move."""
+    """Drop the baselines (host usage before moves) of brokers whose moves all show in reports."""
     concerned = {entry.source for entry in ledger.entries if not entry.source_settled} | {
         entry.target for entry in ledger.entries if not entry.target_settled
     }

@@ -43,20 +43,20 @@ class Excess:
 
     @property
     def mean_rate(self) -> float:
-        """Return the mean cost of the excess per second."""
+        """Return the mean cost per second of this period."""
         return self.cost / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def owed(self) -> float:
-        """Return the cost of the excess so far, but at most its present cost per second times its duration."""
+        """Return the cost of this period so far, but at most its present cost per second times its duration."""
         return min(self.cost, self.rate * self.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
-    """An excess that ended without moves, or that turned into the opposite excess after moves (planning/calm.py).
+    """A period of too large a difference that ended without moves, or turned to the opposite side after moves.
 
-    `seconds`: its length. `rate`: its mean cost per second. `at_ms`: its end, Unix ms.
+    `seconds`: its length. `rate`: its mean cost per second. `at_ms`: its end, Unix ms. See planning/calm.py.
     """
 
     seconds: float
@@ -71,8 +71,9 @@ class BrokerCourse:
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
     change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
     when they had not changed for long, last at `steady_ms`. `readings`: mean score and seconds of each of the last
-    readings; 0 seconds: bundles of the broker moved. `excess`: the present one. `acted`: the excess that caused its
-    last moves. `acted_seconds`: measured time since the reports showed these moves. `swing`: the recorded one.
+    readings; 0 seconds: bundles of the broker moved. `excess`: present period in which the load differs by more than
+    tolerated. `acted`: such a period that caused its last moves. `acted_seconds`: measured time since the reports
+    showed these moves. `swing`: last such period that ended without moves.
     """
 
     level: float

@@ -217,7 +217,7 @@ class Relocation:
         return tuple(move for move in self.moves if move.rule == REPAIR)
 
     def followed_by(self, later: Relocation) -> Relocation:
-        """Return these and the `later` moves together; `later` was planned with these moves in the ledger."""
+        """Return these and the `later` moves together. `later` was planned with these moves as already started."""
         bundles = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
         return replace(
             self,

@@ -31,9 +31,10 @@ from bundlekeel.planning.situation import Situation
 
 
 def repair(situation: Situation, hold: Hold | None) -> Relocation:
-    """Plan moves of bundles to the brokers that their isolation policies want; return also refusals of the others.
+    """Plan moves of misplaced bundles to brokers that their isolation policies allow, primary brokers first.
 
-    `hold`: a reason to move nothing, or only off overloaded brokers; then no bundle is repaired.
+    The result also contains a refusal for each misplaced bundle that stays. `hold`: a reason to move nothing, or only
+    off overloaded brokers; then no bundle is repaired.
     """
     snapshot, params, guard = situation.snapshot, situation.params, situation.guard
     if situation.policies.unknown or completeness(snapshot, params) is not None:

@@ -147,7 +147,10 @@ def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> Outage
 
 
 def join(state: OutageMemory, outage: Outage) -> OutageMemory:
-    """Add an outage that another sidecar saw; if this sidecar has one already, add only the expected brokers."""
+    """Add an outage of the store that another sidecar saw.
+
+    If this sidecar saw one itself, only the brokers that must register again are added.
+    """
     if state.outage is None:
         return replace(state, outage=outage)
     return replace(state, outage=replace(state.outage, expected=state.outage.expected | outage.expected))

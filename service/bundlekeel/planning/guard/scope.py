@@ -183,7 +183,7 @@ def matching_bundles(snapshot: Snapshot, pattern: str) -> Bools:
 
 
 def closed_brokers(ids: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> dict[int, Code]:
-    """Return the code of each broker (row) that accepts no bundle: excluded, or cordoned (also while draining)."""
+    """Return the code of each broker (row) that accepts no bundle: excluded, cordoned or draining."""
     excluded = np.flatnonzero(_excluded_brokers(ids, guard, params, now_ms)).tolist()
     shut = guard.cordoned | guard.draining
     closed = dict.fromkeys(excluded, Code.EXCLUDED)

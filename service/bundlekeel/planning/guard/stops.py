@@ -32,7 +32,10 @@ def stopped(hold: Hold | None) -> Verdict | None:
 
 
 def calm_brokers(draft: Draft) -> Bools:
-    """Return a mask of the brokers that are not overloaded. During a hold they keep their bundles."""
+    """Return a mask of the brokers that are not overloaded.
+
+    They keep their bundles during a hold (a state in which only overloaded brokers may give bundles away).
+    """
     calm: Bools = draft.score <= draft.params.overloaded_threshold_percent / 100
     return calm
 
@@ -84,7 +87,8 @@ def returning(refusals: Sequence[Refusal], draft: Draft) -> list[Refusal]:
 def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None, acts: bool) -> Verdict:
     """Return the verdict; if the hold refused a move, with the hold's sentence added.
 
-    `acts`: whether the plan has moves; if not, the verdict is that of the hold.
+    A hold is a reason to move nothing, or only off overloaded brokers. `acts`: whether the plan has moves; if not, the
+    verdict is that of the hold.
     """
     if hold is None or not any(item.code is hold.code for item in refusals):
         return verdict

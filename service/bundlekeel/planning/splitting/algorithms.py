@@ -72,9 +72,9 @@ def flow_or_qps_equally_divide(
 ) -> tuple[int, ...]:
     """Return ascending boundaries: one before each topic that would raise its piece above a maximum (Pulsar 3.0).
 
-    Returns () unless at least two topics have traffic and the bundle exceeds a maximum by `difference_percent`. Topics
-    with the same hash count with the traffic of the last one, but once for each topic, as in Pulsar. `max_bandwidth_mb`
-    is in MiB/s.
+    Returns () unless at least two topics have traffic and the bundle exceeds a maximum by `difference_percent`. If
+    several topics have the same hash, each of them counts with the traffic of the last one, as in Pulsar.
+    `max_bandwidth_mb` is in MiB/s.
     """
     moving = [topic for topic in topics if topic.msg_rate > 0 or topic.throughput > 0]
     by_hash = {topic.hash: topic for topic in moving}

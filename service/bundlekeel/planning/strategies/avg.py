@@ -113,7 +113,10 @@ def _acting_verdict(context: Context, active: frozenset[int], low: float, refusa
 
 
 def _move(context: Context, active: frozenset[int], low: float) -> list[Refusal]:
-    """Plan moves until the predicted differences are small enough or no broker can give more; return the refusals."""
+    """Plan moves until the predicted differences are small enough or no broker can give more; return the refusals.
+
+    `active`: rows of the brokers to balance. `low`: tolerated difference of two scores.
+    """
     draft, mean = context.draft, context.mean
     involved, can_give = np.zeros(len(draft.score), dtype=bool), draft.members.copy()
     involved[list(active)] = True
@@ -189,9 +192,9 @@ def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int
 
 
 def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Refusal] | None:
-    """Return refusals if the traffic to move is below all minima that an operator set (AvgShedder), else None.
+    """Return refusals if too little traffic would move from `hot` to `cold`, else None (AvgShedder).
 
-    `rows`: movable bundles of the broker `hot`.
+    It is too little if it is below all minima that an operator set. `rows`: movable bundles of the broker `hot`.
     """
     draft, params = context.draft, context.params
     want = _want(float(draft.score[hot]), float(draft.score[cold]), context.mean, params.max_unload_ratio)
@@ -206,7 +209,7 @@ def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Re
 def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:
     """Move the best fitting bundle from `hot` to `cold`, or to the next least loaded broker.
 
-    Returns None if a bundle moves, else refusals of the bundles `rows`.
+    Returns None if a bundle moves, else refusals of the bundles `rows`. `low`: tolerated difference of two scores.
     """
     draft, params = context.draft, context.params
     if len(rows) == 0:

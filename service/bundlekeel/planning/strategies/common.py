@@ -71,14 +71,14 @@ class Context:
 
     @property
     def mean(self) -> float:
-        """Mean predicted score of the members that are not closed, before this plan's moves."""
+        """Mean predicted score of the brokers in the current group that are not closed, before this plan's moves."""
         if self._mean is None:
             self._mean = self.draft.mean()
         return self._mean
 
     @property
     def base(self) -> float:
-        """Lowest score that a member would keep without any bundle, as estimated before this plan's moves."""
+        """Lowest score that a broker of the current group would keep without bundles, before this plan's moves."""
         if self._base is None:
             self._base = float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
         return self._base
@@ -188,7 +188,10 @@ def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: st
 
 
 def refuse_rest(context: Context, source: int, donor: Candidates, code: Code, detail: str = "") -> list[Refusal]:
-    """Return a refusal for each bundle that stays at `source`: the code of its own obstacle, or else `code`."""
+    """Return a refusal for each bundle that stays at `source`: the code of its own obstacle, or else `code`.
+
+    `donor`: the movable bundles of `source`.
+    """
     return [
         *context.eligible.refusals(context.snapshot, source),
         *refuse_all(context, source, donor.dust, Code.BELOW_MINIMUM),

@@ -97,7 +97,7 @@ class _Spread:
         self._squares = math.fsum((value - self._middle) ** 2 for value in scores)
 
     def change(self, row: int, old: float, new: float) -> None:
-        """Update the sums after the score of a broker has changed."""
+        """Update mean and deviation after the score of a broker has changed."""
         if not self._counting[row]:
             return
         self._sum += new - old
@@ -105,7 +105,6 @@ class _Spread:
 
     @property
     def mean(self) -> float:
-        """The mean score."""
         return self._sum / self._count
 
     @property

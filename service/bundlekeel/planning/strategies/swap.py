@@ -153,8 +153,8 @@ def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int
 def _returned(context: Context, pair: _Pair, row: int, back: Ints) -> list[int]:
     """Return the taker's bundles that should move to the giver in return for the bundle `row`.
 
-    They are chosen one at a time, each such that the higher of both scores becomes lowest. Returns [] if that does not
-    help enough.
+    They are chosen from `back` (rows) one at a time, each such that the higher of both scores becomes lowest. Returns
+    [] if that does not help enough.
     """
     draft = context.draft
     big = _pressure(context, pair.giver, np.array([row]))[0]

@@ -128,7 +128,7 @@ def excess_where(context: Context, condition: Bools, values: Floats | None = Non
 
 
 def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing:
-    """Add the newly measured time to the cost of each broker's excess, and return which brokers may act now.
+    """Add the newly measured time to the cost of each broker's imbalance, and return which brokers may act now.
 
     `excess`: result of `excess_of`. `hot`: whether the broker is on the loaded side; None: by its score.
     """

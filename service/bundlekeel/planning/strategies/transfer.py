@@ -121,7 +121,7 @@ def shed(context: Context) -> Decision:
 
 
 def _find_barred(context: Context) -> dict[int, Code]:
-    """Return the brokers (rows) that may neither give nor take, with the code of the reason."""
+    """Return the brokers (rows) that may neither give nor take bundles, with the code of the reason."""
     brokers, params, now = context.snapshot.brokers, context.params, context.snapshot.wall_ms
     moved_at = _last_moves(context)
     barred: dict[int, Code] = {}
@@ -145,7 +145,7 @@ def _find_barred(context: Context) -> dict[int, Code]:
 
 
 def _last_moves(context: Context) -> dict[str, int]:
-    """Return the time (ms) at which each broker last gave or took a bundle, from the guard's memory."""
+    """Return the time (Unix ms) at which each broker last gave or took a bundle, from the bundles' last moves."""
     snapshot, guard = context.snapshot, context.guard
     moved_at = dict(guard.recent_brokers)
     owners = {snapshot.bundles.names[row]: int(snapshot.bundles.owner[row]) for row in _rows_moved(context)}
@@ -316,7 +316,7 @@ def _acting_verdict(context: Context, view: _View, reason: Code, described: str,
 
 
 def _brokers(context: Context, view: _View) -> list[Verdict]:
-    """Return one verdict per broker."""
+    """Return the verdict of each broker."""
     texts = {
         Code.OUT_DATED_DATA: "its load data is too old: it does not count",
         Code.COOL_DOWN: "it gave or received a bundle just now",
