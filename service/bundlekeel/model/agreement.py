@@ -31,9 +31,9 @@ class Agreement:
     """Results of the comparisons of one broker's reports with its counters.
 
     `loads`: loads computed from counters, for the last four statistics intervals, oldest first, without gaps.
-    `results`: results of `unexplained` for the last two compared reports. `compared_ms`: `updated_ms` of the last
-    compared report. `waiting`: the report to compare next, as soon as `loads` cover its time; None: none. A newer
-    report does not replace it: if reports arrive faster than loads, no report would ever be compared.
+    `results`: differences found in the last two compared reports, as text ("": none). `compared_ms`: `updated_ms` of
+    the last compared report. `waiting`: the report to compare next, as soon as `loads` cover its time; None: none. A
+    newer report does not replace it: if reports arrive faster than loads, no report would ever be compared.
     """
 
     loads: list[MeasuredLoad] = field(default_factory=list)

@@ -258,9 +258,9 @@ def _pairs(
 def reversions(
     book: EffectRecords, effects: Sequence[Effect], moves: Mapping[str, Move], now_ms: int
 ) -> tuple[EffectRecords, tuple[Move, ...]]:
-    """Return moves that undo the moves with a new effect `worse`, at most once per bundle, and the new records.
+    """Return moves back for the moves that made the load worse, at most one per bundle, and the new records.
 
-    `moves`: the judged moves, by bundle.
+    `effects`: new effects. `moves`: the moves that caused them, by bundle.
     """
     done = {bundle for bundle, _ in book.reverted}
     back = tuple(

@@ -115,7 +115,7 @@ def _load(groups: list[_Group]) -> float:
 
 
 def _partable(groups: list[_Group], place: int, upper: int) -> bool:
-    """Return whether a boundary strictly below `upper` fits before the group of topics with index `place`."""
+    """Return whether a boundary below `upper` can separate the group of topics `place` from the group before it."""
     return groups[place - 1].hash + 1 < upper and groups[place].hash > groups[place - 1].hash
 
 

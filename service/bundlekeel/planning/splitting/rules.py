@@ -188,7 +188,7 @@ def _names(inputs: Situation, row: int) -> tuple[str, str]:
 def _candidates(inputs: Situation, draft: Draft) -> list[_Candidate]:
     """Return all bundles above a split limit except system bundles, those furthest above it first.
 
-    Of several exceeded limits, the first one in Pulsar's order counts, or `hot`.
+    Each has only one rule: the first exceeded limit in Pulsar's order, or `hot` (too large for any broker).
     """
     candidates = _above_limits(inputs)
     if inputs.brokers_split:
