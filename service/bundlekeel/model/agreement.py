@@ -20,7 +20,7 @@ from bundlekeel.model.extensible import is_rest
 from bundlekeel.model.load import TRAFFIC, BrokerReport
 from bundlekeel.model.names import BundleName, parse_bundle
 
-# Counters still agree with a report if they do not explain up to this share of the broker's traffic.
+# Counters agree with a report as long as at most this share of the reported traffic is missing in the counters.
 UNEXPLAINED_SHARE: Final = 0.1
 # Clocks of brokers, Prometheus and this host may differ by this part of a statistics interval.
 _CLOCKS_SHARE: Final = 0.25
@@ -30,10 +30,10 @@ _CLOCKS_SHARE: Final = 0.25
 class Agreement:
     """Results of the comparisons of one broker's reports with its counters.
 
-    `loads`: loads of the last four statistics intervals, oldest first, without gaps. `results`: values of `unexplained`
-    for the last two reports that were compared. `compared_ms`: `updated_ms` of the last one. `waiting`: the report
-    whose time `loads` do not cover yet; None: none. Newer reports must not replace it, because their time would never
-    be covered either.
+    `loads`: loads computed from counters, for the last four statistics intervals, oldest first, without gaps.
+    `results`: differences found in the last two compared reports, as text ("": none). `compared_ms`: `updated_ms` of
+    the last compared report. `waiting`: the report to compare next, as soon as `loads` cover its time; None: none. A
+    newer report does not replace it: if reports arrive faster than loads, no report would ever be compared.
     """
 
     loads: list[MeasuredLoad] = field(default_factory=list)
@@ -42,13 +42,17 @@ class Agreement:
     waiting: BrokerReport | None = None
 
     def add(self, load: MeasuredLoad, statistics_ms: int) -> None:
-        """Add the next load; drop loads that are too old for a comparison with any report."""
+        """Add the next load from counters; drop loads that are too old for a comparison with any report."""
         self.loads.append(load)
         while len(self.loads) > 1 and self.loads[1].to_ms < load.to_ms - 4 * statistics_ms:
             del self.loads[0]
 
     def compare(self, report: BrokerReport, statistics_ms: int) -> None:
-        """Compare the `waiting` report; if none waits, `report`, if its statistics are newer than the last compared."""
+        """Compare the `waiting` report with the counters, if `loads` cover its time.
+
+        If no report waits, `report` becomes the waiting one, unless it is less than a statistics interval newer than
+        the last compared report.
+        """
         if self.waiting is None and report.updated_ms - self.compared_ms >= statistics_ms:
             self.waiting = report
         if self.waiting is None or not self.loads:
@@ -60,28 +64,28 @@ class Agreement:
             self.waiting = None
 
     def doubt(self, other_assigner: str) -> str:
-        """Return why the counters cannot be used, "" if they can.
+        """Return why the broker's counters cannot be used; "" if they can.
 
-        One report can contain the rate of a session that has just begun, so two consecutive reports have to disagree.
-        `other_assigner`: class of the cluster's own `topicBundleAssignmentStrategy`, "" for Pulsar's. With a class of
-        its own, counters are used only while the last report agrees.
+        One report can contain the rate of a session that has just begun, so two reports in a row must contradict the
+        counters. `other_assigner`: class name in `topicBundleAssignmentStrategy`; "": Pulsar's default. With another
+        class, counters are used only while the last report agrees with them.
         """
         last = self.results[-1] if self.results else f"topicBundleAssignmentStrategy is {other_assigner}"
         return last if other_assigner or (len(self.results) > 1 and all(self.results)) else ""
 
 
 def unexplained(report: BrokerReport, loads: Sequence[MeasuredLoad], statistics_ms: int) -> str | None:
-    """Describe the traffic in a report that the counters of the same time contradict; "": there is none.
+    """Compare a report with the counters of the same time; describe the reported traffic that the counters lack.
 
-    The rates of a report are means of one statistics interval, which ended up to one interval before `updated_ms`. So
-    a bundle's rate is not above its largest rate in `loads` of that time. The first and the last load also cover other
-    times, together as long as one load, so the rate can be higher by this part of an interval. A bundle that arrived or
-    left can have any rate. Counters above the report prove nothing: reports lack the traffic of sessions that have
-    ended.
+    The rates of a report are means over one statistics interval, which ended up to one interval before `updated_ms`. So
+    the largest rate of a bundle in the `loads` of these two intervals is an upper limit of its reported rate. The first
+    and the last of these loads reach beyond the two intervals, together by the length of one load, so the limit is
+    raised by that part of an interval. A bundle that arrived or left has no limit. Counters above the report prove
+    nothing: reports lack the traffic of sessions that have ended.
 
     Returns:
-        None if `loads` (oldest first, without gaps) do not cover that time, or if the report lists the largest bundles
-        only.
+        "" if counters and report agree. None if `loads` (oldest first, without gaps) do not cover the time of the
+        report, or if the report lists only the largest bundles.
     """
     margin = int(_CLOCKS_SHARE * statistics_ms)
     begin, end = report.updated_ms - 2 * statistics_ms - margin, report.updated_ms + margin
@@ -113,7 +117,7 @@ def unexplained(report: BrokerReport, loads: Sequence[MeasuredLoad], statistics_
 
 
 def _divided_otherwise(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return a mask of the bundles in namespaces that a split changed meanwhile: some of their bundles overlap."""
+    """Return a mask of the bundles whose namespace has overlapping bundles here, because one of them was split."""
 
     def namespace(bundle: BundleName) -> str:
         return bundle.namespace

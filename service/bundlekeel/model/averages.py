@@ -1,8 +1,9 @@
-"""Long- and short-term averages of every bundle, as columns.
+"""Short-term and long-term averages of every bundle's traffic, as arrays with one row per bundle.
 
-Rule (`TimeAverageMessageData`): n = min(n + 1, max), x = ((n - 1) * x + sample) / n with max 10 (short) and
-1,000 (long). A sample is added only if a broker's `lastUpdate` has changed. Brokers themselves add a sample at every
-notification of any broker, so their "10 samples" are mostly copies of one report (docs/concepts/averages.md).
+Rule (`TimeAverageMessageData`): n = min(n + 1, max), x = ((n - 1) * x + sample) / n. Here x is the average, n its
+number of samples, and max is 10 (short term) or 1,000 (long term). A sample is added only if a broker's `lastUpdate`
+has changed. Brokers themselves add a sample at every notification of any broker, so their "10 samples" are mostly
+copies of one report (docs/concepts/averages.md).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
 
 
 class Averages:
-    """Mutable store of averages by bundle; the sidecar owns it, and snapshots copy from it.
+    """Mutable table of averages, one row per bundle; the sidecar owns it, and snapshots copy from it.
 
-    Columns as in `model.load.TRAFFIC`. A bundle that no report contains any more stays for some time, because a
-    bundle in transit must not lose its history (Pulsar issue 20544).
+    Traffic has the columns of `model.load.TRAFFIC`. A bundle that no report contains any more stays for some time,
+    because a bundle in transit must not lose its history (Pulsar issue 20544).
     """
 
     def __init__(self) -> None:
@@ -49,11 +50,11 @@ class Averages:
         return bundle in self._index
 
     def unknown(self, bundles: Iterable[str]) -> list[str]:
-        """Return the bundles without averages here. Read their stored averages before the first sample is added."""
+        """Return those of `bundles` that are not in this table; `seed` them before their first sample is added."""
         return [name for name in bundles if name not in self._index]
 
     def seed(self, stored: Iterable[BundleAverages]) -> None:
-        """Load stored averages of bundles that have none yet; other bundles keep their measured averages."""
+        """Add bundles that are not in this table, with averages stored earlier; bundles in the table do not change."""
         fresh = [item for item in stored if item.bundle not in self._index]
         if not fresh:
             return
@@ -95,12 +96,12 @@ class Averages:
         return True
 
     def touch(self, bundles: Iterable[str], now_ms: int) -> None:
-        """Keep these bundles although no report contains them, because they are in transit."""
+        """Protect bundles in transit, which no report contains, from the next `forget_unseen`. `now_ms`: Unix ms."""
         rows = self.rows(list(bundles))
         self._seen[rows[rows >= 0]] = now_ms
 
     def forget_unseen(self, before_ms: int) -> int:
-        """Drop bundles that were not seen since `before_ms`; return how many."""
+        """Drop the bundles that no report contained since `before_ms` (Unix ms); return how many were dropped."""
         keep = self._seen >= before_ms
         dropped = len(self._names) - int(keep.sum())
         if dropped:
@@ -118,11 +119,11 @@ class Averages:
         return dropped
 
     def rows(self, bundles: Sequence[str]) -> Ints:
-        """Return the row of each of these bundles, -1 for unknown ones."""
+        """Return the row number of each bundle in this table; -1 if a bundle is not in it."""
         return np.fromiter(map(self._index.get, bundles, repeat(-1)), dtype=np.int64, count=len(bundles))
 
     def rows_of(self, report: BrokerReport) -> Ints:
-        """Return `rows()` of a report's bundles, cached for the report that was added last."""
+        """Return the row number of each bundle of a report (see `rows`); cached for a broker's last added report."""
         names, last = report.bundle_names, self._reported.get(report.broker_id)
         # Some rows of that report may have been dropped since.
         if last is None or last[1] is not names or len(last[2]) != len(names):
@@ -132,7 +133,7 @@ class Averages:
     def namespaces(self, bundles: Sequence[str], rows: Ints) -> tuple[tuple[str, ...], Ints]:
         """Return the namespaces of these bundles in order of first appearance, and each bundle's index into them.
 
-        `rows`: result of `rows()` for these bundles. Only names of unknown bundles are parsed.
+        `rows`: row number of each bundle in this table, -1: not in it. Names of bundles with a row are not parsed.
         """
         numbers = dict(self._namespaces)
         codes = self._namespace[rows] if len(self._names) else np.zeros(len(bundles), dtype=np.int64)
@@ -146,9 +147,10 @@ class Averages:
         return tuple(texts[code] for code in present[order].tolist()), rank[place]
 
     def columns(self, rows: Ints) -> tuple[Floats, Floats, Ints]:
-        """Return short-term and long-term traffic, shape (n, 4), and sample counts, shape (n, 2), of these rows.
+        """Return the averages of bundles by their row numbers.
 
-        Unknown bundles (row -1) get Pulsar's defaults with zero samples.
+        They are the short-term and the long-term traffic, shape (n, 4), and the number of samples of both, shape (n,
+        2). Row -1 (a bundle that is not in this table) gives Pulsar's default traffic and 0 samples.
         """
         if len(self._names) == 0:
             filled = np.tile(np.array(DEFAULT_TRAFFIC), (len(rows), 1))
@@ -162,7 +164,7 @@ class Averages:
         return short, long, samples
 
     def of(self, bundle: str) -> BundleAverages | None:
-        """Return one bundle's averages, or None if it is unknown."""
+        """Return the averages of one bundle, or None if it is not in this table."""
         row = self._index.get(bundle)
         return None if row is None else self.export(row, row + 1)[0]
 
@@ -173,7 +175,7 @@ class Averages:
         return twin
 
     def export(self, start: int = 0, end: int | None = None) -> list[BundleAverages]:
-        """Return the averages of all bundles, or of the rows `start` to `end`, for a checkpoint."""
+        """Return the averages of all bundles, or of the rows from `start` to before `end`, to store them."""
         rows = slice(start, end)
         columns = (column[rows].tolist() for column in (self._short, self._long, self._samples, self._topics))
         return [
@@ -191,7 +193,7 @@ class Averages:
         ]
 
     def _rows(self, bundles: Sequence[str]) -> Ints:
-        """Return the rows of these bundles; unknown ones are added."""
+        """Return the row number of each bundle; bundles without a row get one, with Pulsar's default traffic."""
         index = self._index
         added = [name for name in bundles if name not in index]
         if added:

@@ -1,4 +1,7 @@
-"""Capacity overrides: limits of a broker whose own report has none (NICs of VMs and pods) or a wrong one."""
+"""Capacity overrides: settings that replace the limits in a broker's load report.
+
+They are needed if the report has no limit, as for network cards of VMs and pods, or a wrong one.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityOverride:
-    """Limits for the brokers that `pattern` matches: an id, a glob, or a regular expression between slashes.
+    """Limits for the brokers whose id `pattern` matches: an id, a glob, or a regular expression between slashes.
 
     `nic_gbps`: Gbit/s in each direction. `cores`: CPU cores. `msg_rate`: msg/s, sum of in and out. `throughput`:
-    bytes/s, sum of in and out. `direct_memory_mb`: MiB. None: the limit of the report. `ignore`: resources that do not
-    count (`cpu`, `bandwidth`, `direct_memory`).
+    bytes/s, sum of in and out. `direct_memory_mb`: MiB. None: the broker's reported limit applies. `ignore`: resources
+    that do not count in the broker's load (`cpu`, `bandwidth`, `direct_memory`).
     """
 
     pattern: str
@@ -30,7 +33,10 @@ class CapacityOverride:
 
 
 def match_capacity(overrides: Sequence[CapacityOverride], broker_id: str) -> CapacityOverride | None:
-    """Return a broker's override: its exact id, else the first glob, else the first regular expression, else `*`."""
+    """Return the override for a broker; None if no pattern matches its id.
+
+    An equal id wins over a glob, a glob over a regular expression, and each of them over `*`. The first match counts.
+    """
     exact = [item for item in overrides if item.pattern == broker_id]
     globs = [item for item in overrides if not _is_regex(item.pattern) and fnmatchcase(broker_id, item.pattern)]
     regexes = [item for item in overrides if _is_regex(item.pattern) and re.fullmatch(item.pattern[1:-1], broker_id)]
@@ -49,6 +55,9 @@ WRONG_LIMIT_FACTOR: Final = 1.1
 
 
 def wrong_limit_marks(usage: Floats, limit: Floats) -> tuple[str, ...]:
-    """Return `!` + name of each host resource of one broker whose usage proves that the reported limit is wrong."""
+    """Return the resources of one broker whose usage proves that the reported limit is wrong, as `!cpu` and so on.
+
+    `usage`, `limit`: one value per resource, in the order of `RESOURCES`.
+    """
     columns = range(REPORTED_RESOURCES)
     return tuple(f"!{RESOURCES[at]}" for at in columns if limit[at] > 0 and usage[at] > WRONG_LIMIT_FACTOR * limit[at])

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 
 class UnitState(StrEnum):
-    """`ServiceUnitState`, in Pulsar's spelling. A bundle without an entry is in `Init`."""
+    """State of a bundle in the channel, in Pulsar's spelling (`ServiceUnitState`). Without an entry it is `Init`."""
 
     INIT = "Init"
     FREE = "Free"
@@ -63,8 +63,11 @@ _BLANKS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUnit:
-    """`ServiceUnitStateData`: `destination` and `source` are broker ids or "". `children` (Splitting only): child range
-    to its broker or "". `timestamp_ms` is the writer's clock; `version` starts at 1."""
+    """Entry of one bundle in the channel (`ServiceUnitStateData`).
+
+    `destination`, `source`: broker ids or "". `children`: hash range of each child -> broker or "", only in state
+    Splitting. `timestamp_ms`: by the writer's clock. `version`: starts at 1.
+    """
 
     state: UnitState
     destination: str = ""
@@ -77,7 +80,7 @@ class ServiceUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedUnit:
-    """A message of the channel that lost by Pulsar's conflict resolver, and when (wall clock, ms)."""
+    """A message of the channel that Pulsar's conflict resolver rejected. `wall_ms`: when it arrived here, Unix ms."""
 
     bundle: str
     unit: ServiceUnit
@@ -85,19 +88,22 @@ class RejectedUnit:
 
 
 class UnitOwner(NamedTuple):
-    """The broker to which lookups send clients. "": none, because the bundle was unloaded and has no new owner yet."""
+    """The broker to which lookups send a bundle's clients.
+
+    `broker_id`: "" after an unload, until the bundle has a new owner. `in_transit`: the bundle is being moved or split.
+    """
 
     broker_id: str
     in_transit: bool
 
 
 def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
-    """Return the owner of a bundle by its entry, as lookups do (`ServiceUnitStateChannelImpl.getOwnerAsync`).
+    """Return the owner of a bundle from its channel entry, as lookups do (`ServiceUnitStateChannelImpl.getOwnerAsync`).
 
-    Owned: the destination. Splitting: the source, which continues to serve. Assigning and Releasing: the destination,
-    since clients are sent there to wait; `unit.source` can still serve until Owned arrives. The broker is "" for an
-    unload (Releasing without destination). Returns None without an entry, and for Free or Deleted. Whether the broker
-    is alive is not checked.
+    State Owned: the destination. Splitting: the source, which continues to serve. Assigning and Releasing: the
+    destination, because clients are sent there to wait; `unit.source` can still serve until Owned arrives. The broker
+    is "" for an unload (Releasing without destination). Returns None without an entry, and for Free or Deleted. Whether
+    the broker is alive is not checked.
     """
     if unit is None or unit.state not in ACTIVE:
         return None
@@ -107,10 +113,11 @@ def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
 
 
 def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, store: bool) -> bool:
-    """Return whether `new` loses against `current` (`ServiceUnitStateDataConflictResolver.shouldKeepLeft`).
+    """Return whether a new message is rejected, so that the current entry of the bundle stays.
 
-    `current` None: no entry. `new` None: a tombstone. `store`: use the rules of the metadata-store variant, whose
-    writer checks before each write. Otherwise use the rules of the system topic, where every reader checks.
+    This is `ServiceUnitStateDataConflictResolver.shouldKeepLeft`. `current` None: no entry. `new` None: a tombstone.
+    `store`: use the rules of the metadata-store variant, whose writer checks before each write. Otherwise use the rules
+    of the system topic, where every reader checks.
     """
     if new is None:
         return False
@@ -126,7 +133,7 @@ def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, st
 
 
 def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -> bool | None:
-    """Return the decision by versions alone; None if `new` is the direct successor (or the first over the topic)."""
+    """Return whether the versions alone reject `new`; None if they allow it and its state must be checked, too."""
     if current is None:
         # With the metadata store, Java decides here: a first version is accepted in any state.
         return new.version != 1 if store else None
@@ -139,7 +146,7 @@ def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -
 
 
 def _brokers_disagree(current: ServiceUnit, new: ServiceUnit) -> bool:
-    """Return whether `new`, a valid transition from `current`, names other brokers than such a transition may."""
+    """Return whether `new`, whose state may follow that of `current`, has brokers that do not fit to `current`."""
     match current.state, new.state:
         case UnitState.OWNED, UnitState.SPLITTING:
             return not _blank(new.destination) or current.destination != new.source
@@ -168,8 +175,8 @@ class ChannelTable:
 
     Copy the dictionaries before you pass them on.
 
-    `seen_ms`: by bundle, the wall clock when its current entry arrived here. `rejected`: messages that lost, oldest
-    first.
+    `units`: entry by bundle. `seen_ms`: when the current entry of a bundle arrived here, Unix ms. `rejected`: messages
+    that the conflict resolver rejected, oldest first.
     """
 
     def __init__(self, *, store: bool = False) -> None:
@@ -180,7 +187,7 @@ class ChannelTable:
         self._store = store
 
     def apply(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> bool:
-        """Apply one message (None: a tombstone). Return False if the message lost; it is in `rejected` then."""
+        """Apply one message (`unit` None: a tombstone). Return False if it is rejected; it is then in `rejected`."""
         current = self.units.get(bundle)
         if unit is not None and should_keep_left(current, unit, store=self._store):
             # An entry that is read again after a reader restarted is not a conflict.

@@ -1,4 +1,4 @@
-"""Result of one check of `doctor` or of a probe."""
+"""Result of one check of `bundlekeel doctor` or of a Kubernetes probe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bundlekeel.model.doc import Answer, Doc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Answer):
-    """One check of `doctor` or of a probe: its result, details and the fix."""
+    """Result of one check of `bundlekeel doctor` or of a Kubernetes probe, with details and the fix."""
 
     name: Annotated[str, Doc("name of the check")]
     ok: Annotated[bool, Doc("whether the check passed")]
@@ -30,5 +30,5 @@ class Check(Answer):
 
     @classmethod
     def warned(cls, name: str, detail: str, fix: str) -> Check:
-        """Return a failed check that is only a warning: an operator may accept it."""
+        """Return a check that failed, but only as a warning: an operator may accept it."""
         return cls(name=name, ok=False, detail=detail, fix=fix, severity="warning")

@@ -1,7 +1,7 @@
 """Every code of a verdict, a refusal or a decoding fault, with its explanation.
 
-A member is the word in plans and API responses, the metric label, and a row of docs/reference/codes.md. Pulsar's own
-reasons come first, then Bundlekeel's in the same spelling.
+The word of a code is used in plans, API responses and metric labels, and has a row in docs/reference/codes.md. Pulsar's
+own reasons come first, then Bundlekeel's in the same spelling.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EFFECTS: Final = ("helped", "no_benefit", "worse")
 
 
 class Code(StrEnum):
-    """A typed reason. Members keep Pulsar's spelling (`UnloadDecision.Reason`, PIP-192) where it has one."""
+    """A reason, as a word with an explanation. Words of Pulsar keep its spelling (`UnloadDecision.Reason`, PIP-192)."""
 
     explanation: str
 
@@ -40,7 +40,7 @@ class Code(StrEnum):
     BALANCED = "Balanced", "no broker differs enough from the others to be worth a move"
     HIT_COUNT = (
         "HitCount",
-        "the imbalance has not yet cost as much as the moves that would end it, or has not outlasted earlier swings",
+        "the imbalance has cost less so far than the moves that would end it, or it may end without moves again",
     )
     COOL_DOWN = "CoolDown", "the bundle moved recently and is not moved again before its cool-down ends"
     NO_LOAD_DATA = "NoLoadData", "no broker has reported its load yet"
@@ -48,7 +48,7 @@ class Code(StrEnum):
     NO_BUNDLES = "NoBundles", "there is no bundle that could be moved"
     NO_BROKERS = "NoBrokers", "there is no live broker"
     REPAIR = "Repair", "bundles move back to the primary brokers of their isolation policies (`placement.repair`)"
-    ADMIN = "Admin", "a person asked for it"
+    ADMIN = "Admin", "an operator requested it"
     UNKNOWN = "Unknown", "the outcome could not be determined; ownership is read again, the request is not repeated"
     # verdicts that only Bundlekeel has
     SOLE_BROKER = "SoleBroker", "only one broker is alive: there is nowhere to move to"
@@ -84,11 +84,11 @@ class Code(StrEnum):
     )
     SECOND_BALANCER = (
         "SecondBalancer",
-        "another balancer undoes our moves: see `journal --kind external_move`",
+        "another tool or balancer undoes Bundlekeel's moves: see `bundlekeel journal --kind external_move`",
     )
     PAUSED = (
         "Paused",
-        "a person paused the balancer or this scope; `bundlekeel resume` (with `--scope`) ends that",
+        "an operator paused all moves or those of this scope; `bundlekeel resume` (with `--scope`) ends the pause",
     )
     NOT_LEADER = "NotLeader", "another sidecar leads"
     STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"
@@ -101,7 +101,7 @@ class Code(StrEnum):
         "the brokers moved their metadata to another store: this one is stale and no longer used",
     )
     OBSERVE_ONLY = "ObserveOnly", "mode is `observe`: nothing is planned for execution"
-    RECOMMEND_ONLY = "RecommendOnly", "mode is `recommend`: the plan is shown, not carried out"
+    RECOMMEND_ONLY = "RecommendOnly", "mode is `recommend`: the plan is shown, but not executed"
     INCOMPLETE_PICTURE = "IncompletePicture", "too many brokers have no usable report"
     INTERNAL_ERROR = "InternalError", "the cycle failed unexpectedly; the log has the traceback"
     # reasons why a bundle or broker is refused
@@ -113,14 +113,20 @@ class Code(StrEnum):
     SYSTEM_BUNDLE = "SystemBundle", "heartbeat, SLA and pulsar/system bundles never move"
     SOLE_BUNDLE = "SoleBundle", "it is the only bundle of its broker"
     IN_TRANSIT = "InTransit", "the bundle is being moved already"
-    FROZEN_INTENT = "FrozenIntent", "an earlier leader left a move of this bundle unfinished; it is settled first"
-    EXCLUDED = "Excluded", "the settings or a person exclude it"
-    NOT_TAKEN_OVER = "NotTakenOver", "its namespace is not taken over; `takeover --namespace` adds it"
+    FROZEN_INTENT = (
+        "FrozenIntent",
+        "an earlier leader left a move of this bundle unfinished; its owner must be clear first",
+    )
+    EXCLUDED = "Excluded", "the settings or an operator exclude it from moves"
+    NOT_TAKEN_OVER = (
+        "NotTakenOver",
+        "Bundlekeel has taken over only some namespaces, not this one; `bundlekeel takeover --namespace` adds it",
+    )
     V1_NAMESPACE = (
         "V1Namespace",
         "its namespace has a v1 name (property/cluster/namespace): Bundlekeel moves and splits none of its bundles",
     )
-    PINNED = "Pinned", "a person pinned it to its broker"
+    PINNED = "Pinned", "an operator pinned it to its broker"
     TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
     HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"
     POLICY_FORBIDS = "PolicyForbids", "isolation policies, anti-affinity groups or domains forbid the move"
@@ -129,7 +135,10 @@ class Code(StrEnum):
         "the isolation policy of its namespace matches no broker: patterns match host names, without ports",
     )
     POLICY_UNREADABLE = "PolicyUnreadable", "a policy that may apply to its namespace could not be read; it stays"
-    ANTI_AFFINITY = "AntiAffinity", "another bundle of its anti-affinity group moves first; it is planned again then"
+    ANTI_AFFINITY = (
+        "AntiAffinity",
+        "another bundle of its anti-affinity group moves first; this one is planned again afterwards",
+    )
     BUDGET_PER_CYCLE = "BudgetPerCycle", "this cycle's budget of moves is used up"
     BUDGET_PER_SOURCE = "BudgetPerSource", "the source's budget of moves for this cycle is used up"
     BUDGET_PER_TARGET = "BudgetPerTarget", "the target's budget of moves for this cycle is used up"
@@ -137,44 +146,74 @@ class Code(StrEnum):
     BUDGET_PER_TENANT = "BudgetPerTenant", "the tenant's budget of moves for this cycle is used up"
     BUDGET_PER_HOUR = "BudgetPerHour", "the budget of moves for an hour is used up"
     BUDGET_OF_TRAFFIC = "BudgetOfTraffic", "the part of the source's traffic that may move in one cycle is used up"
-    ADAPTIVE_RATE = "AdaptiveRate", "fewer moves for now: latency or errors of clients rose after the last ones"
+    ADAPTIVE_RATE = "AdaptiveRate", "fewer moves for now: latency or errors of clients rose after the last moves"
     NO_RETURN = "NoReturn", "the bundle left that broker recently and does not go straight back"
     CORDONED = "Cordoned", "the broker is cordoned or being drained: it takes no bundle"
     QUARANTINED = "Quarantined", "moves from that source to that target did not help recently"
-    ROLLOUT_HOLD = "RolloutHold", "brokers are restarting: only overload is relieved until that is over"
-    BLAST_RADIUS = "BlastRadius", "too many brokers came, went or restarted at once"
+    ROLLOUT_HOLD = "RolloutHold", "brokers are restarting: until they are ready, bundles leave only overloaded brokers"
+    BLAST_RADIUS = "BlastRadius", "too many brokers started, stopped or restarted at the same time"
     OUTSIDE_WINDOW = "OutsideWindow", "no maintenance window is open"
     BUDGET_OF_DRAIN = "BudgetOfDrain", "this cycle's budget of moves for drains is used up"
     BUDGET_OF_REPAIR = "BudgetOfRepair", "this cycle's budget of moves back to primary brokers is used up"
-    STOPPED = "Stopped", "a person stopped the task, drain or warm-up before this move was started"
-    NOT_REVIEWED = "NotReviewed", "the settings say `review: required`: a second person has to approve it first"
+    STOPPED = "Stopped", "an operator stopped the task, drain or warm-up before this move was started"
+    NOT_REVIEWED = "NotReviewed", "with `review: required` in the settings, a second operator must approve it first"
     # moves that did not start, or did not end at the requested broker
     OWNER_CHANGED = "OwnerChanged", "another broker than planned owns the bundle; it is planned again"
     UNOWNED = "Unowned", "no broker owns the bundle: the next lookup assigns it, there is nothing to unload"
     STOPPING = "Stopping", "the sidecar is stopping; the move was not started"
-    NOT_PERMITTED = "NotPermitted", "acting is not allowed right now"
+    NOT_PERMITTED = "NotPermitted", "Bundlekeel may not change anything right now"
     ADMIN_REFUSED = "AdminRefused", "the broker refused the unload"
-    ADMIN_UNAUTHORIZED = "AdminUnauthorized", "the broker did not accept our credentials"
+    ADMIN_UNAUTHORIZED = "AdminUnauthorized", "the broker did not accept Bundlekeel's credentials"
     ADMIN_UNREACHABLE = "AdminUnreachable", "the broker could not be reached; the request was not sent"
-    NO_ANSWER = "NoAnswer", "the broker did not answer the unload, and the owner does not show the outcome"
+    NO_ANSWER = (
+        "NoAnswer",
+        "the broker did not respond to the unload request, and the bundle's owner does not show its outcome",
+    )
     LANDED_ELSEWHERE = "LandedElsewhere", "another broker took the bundle first"
     RELEASED = "Released", "the bundle has no topics: its broker released it, and no broker owns it until a client asks"
     STILL_AT_SOURCE = "StillAtSource", "the broker that it should leave owns the bundle again"
     NOBODY_OWNS = "NobodyOwns", "no broker took the bundle in time; the next lookup assigns it"
     STILL_IN_FLIGHT = "StillInFlight", "the transfer has not ended at the deadline; the brokers' leader ends it later"
-    ALIKE_BROKERS = "AlikeBrokers", "the broker's id ends with the target's id, and brokers confuse the two"
-    LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader", "an earlier leader left the move unfinished; settled by the owner"
+    ALIKE_BROKERS = (
+        "AlikeBrokers",
+        "the id of the bundle's broker ends with the target's id, and brokers confuse such ids",
+    )
+    LEFT_BY_EARLIER_LEADER = (
+        "LeftByEarlierLeader",
+        "an earlier leader left the move unfinished; the bundle's owner showed the outcome",
+    )
     # why a step of the assignment pipeline drops a broker
     NOT_IN_POLICY = "NotInPolicy", "the isolation policy of the namespace does not name the broker"
-    SECONDARY_NOT_NEEDED = "SecondaryNotNeeded", "the isolation policy has enough primaries without this secondary"
-    PRIMARY_OF_OTHERS = "PrimaryOfOthers", "the broker is primary of an isolation policy, and the namespace has none"
+    SECONDARY_NOT_NEEDED = (
+        "SecondaryNotNeeded",
+        "the isolation policy has enough primary brokers without this secondary broker",
+    )
+    PRIMARY_OF_OTHERS = (
+        "PrimaryOfOthers",
+        "the broker is a primary broker of an isolation policy, and the namespace has no isolation policy",
+    )
     PERSISTENT_DISABLED = "PersistentDisabled", "the broker does not serve persistent topics"
     NON_PERSISTENT_DISABLED = "NonPersistentDisabled", "the broker does not serve non-persistent topics"
-    MAX_TOPICS = "MaxTopics", "the broker has more topics than `max_topics_per_broker` (extensible: as many)"
-    FULLER_DOMAIN = "FullerDomain", "another domain has fewer namespaces of the group (extensible: bundles)"
-    MORE_OF_GROUP = "MoreOfGroup", "another broker has fewer namespaces of the group (extensible: bundles)"
-    MORE_OF_NAMESPACE = "MoreOfNamespace", "another broker has fewer bundles of the namespace, which are spread evenly"
-    OTHER_LOAD_MANAGER = "OtherLoadManager", "the broker runs another load manager class than is configured"
+    MAX_TOPICS = (
+        "MaxTopics",
+        "the broker has more topics than `max_topics_per_broker` (with the extensible load manager: as many or more)",
+    )
+    FULLER_DOMAIN = (
+        "FullerDomain",
+        "another failure domain has fewer namespaces of the anti-affinity group (extensible load manager: bundles)",
+    )
+    MORE_OF_GROUP = (
+        "MoreOfGroup",
+        "another broker has fewer namespaces of the anti-affinity group (extensible load manager: bundles)",
+    )
+    MORE_OF_NAMESPACE = (
+        "MoreOfNamespace",
+        "another broker has fewer bundles of the namespace, and Pulsar spreads them evenly",
+    )
+    OTHER_LOAD_MANAGER = (
+        "OtherLoadManager",
+        "the broker runs another load manager class than the brokers' settings name",
+    )
     OLDER_VERSION = "OlderVersion", "another broker runs a later version (preferLaterVersions)"
     # reasons why a bundle is not split
     SPLITTING = "Splitting", "the bundle is being split; its children may move afterwards"
@@ -186,16 +225,22 @@ class Code(StrEnum):
     NAMESPACE_MAXIMUM = "NamespaceMaximum", "the namespace has the maximum number of bundles"
     BUDGET_OF_SPLITS = "BudgetOfSplits", "this cycle's budget of splits is used up"
     QUIET_HOURS = "QuietHours", "splits are limited to quiet hours, and the bundle is not far above its limit"
-    BROKERS_SPLIT_THEMSELVES = "BrokersSplitThemselves", "the brokers split by it (loadBalancerAutoBundleSplitEnabled)"
+    BROKERS_SPLIT_THEMSELVES = (
+        "BrokersSplitThemselves",
+        "the brokers split bundles above this limit themselves (loadBalancerAutoBundleSplitEnabled)",
+    )
     SPLIT_FAILED = "SplitFailed", "the last split of the bundle failed; it is tried again after the cool-down"
-    NOTHING_SPLIT = "NothingSplit", "the broker answered, but did not split the bundle"
+    NOTHING_SPLIT = "NothingSplit", "the broker accepted the request, but did not split the bundle"
     NO_BOUNDARY = "NoBoundary", "the chosen split algorithm finds no boundary in the bundle"
     NOT_SUPPORTED = "NotSupported", "the broker does not support that split (release, settings or load manager)"
     NO_SUCH_BUNDLE = "NoSuchBundle", "the namespace does not have this bundle any more"
-    SPLIT_UNFINISHED = "SplitUnfinished", "the boundaries exist, but the channel does not show all children owned"
+    SPLIT_UNFINISHED = (
+        "SplitUnfinished",
+        "the bundle is split, but the ownership channel does not show an owner of each child yet",
+    )
     # reasons why calibrated thresholds are not used
     OUT_OF_RANGE = "OutOfRange", "a proposed value is outside of the range that may be calibrated"
-    STEP_TOO_LARGE = "StepTooLarge", "a proposed value differs more from the one in force than is allowed for one night"
+    STEP_TOO_LARGE = "StepTooLarge", "a proposed value differs from the present one by more than one night may change"
     TOO_OLD = "TooOld", "the thresholds, or the history they are based on, are older than allowed"
     TOO_LITTLE_HISTORY = "TooLittleHistory", "the history has fewer usable days than required"
     POOR_COVERAGE = "PoorCoverage", "too much time is missing from the history"
@@ -204,30 +249,45 @@ class Code(StrEnum):
     OTHER_CLUSTER = "OtherCluster", "the history that the proposal is based on was recorded by another cluster"
     OTHER_INTERVAL = "OtherInterval", "the back-test planned less often than the sidecars do"
     NOT_BETTER = "NotBetter", "on held-out days the proposed values were not significantly better, or were worse"
-    WORSE_UNBROKEN = "WorseUnbroken", "an unbroken run over the held-out days had a worse balance, or is missing"
+    WORSE_UNBROKEN = "WorseUnbroken", "a simulation of all held-out days in one run had a worse balance, or is missing"
     NOTHING_NEW = "NothingNew", "the proposed values are in force already"
     REVERTED = "Reverted", "these thresholds were adopted and reverted before; they are not adopted again"
     ON_PROBATION = (
         "OnProbation",
         "an adoption is on trial, or the last adoption or revert was not long ago",
     )
-    IMPLAUSIBLE = "Implausible", "the document contradicts itself or the clock"
-    FUTURE_FORMAT = "FutureFormat", "a newer release wrote the document"
+    IMPLAUSIBLE = "Implausible", "the document of thresholds contradicts itself or the clock"
+    FUTURE_FORMAT = "FutureFormat", "a newer release of Bundlekeel wrote the document"
     UNKNOWN_PARAMETER = "UnknownParameter", "the document names a parameter that is not calibrated"
     # reasons why rates of topics in a quota group are not written, and faults of resource groups
     TOPIC_POLICIES_OFF = "TopicPoliciesOff", "topic policies are off (topicLevelPoliciesEnabled, systemTopicEnabled)"
-    STRICTER_RATE_IN_FORCE = "StricterRateInForce", "the topic, namespace or broker has a stricter rate already"
+    STRICTER_RATE_IN_FORCE = "StricterRateInForce", "the topic, namespace or broker has a stricter rate limit already"
     RELATIVE_DISPATCH_RATE = "RelativeDispatchRate", "the dispatch rate in force is relative to the publish rate"
-    BUDGET_OF_RATES = "BudgetOfRates", "this cycle wrote as many rates as it may; this one comes later"
-    RATE_NOT_REACHED = "RateNotReached", "the cycle had no time left for this rate; it comes first in the next cycle"
-    RATE_NOT_READ = "RateNotRead", "the rate in force for the topic has not been read"
-    RATE_NOT_WRITTEN = "RateNotWritten", "a broker refused what was to be set, or did not answer; it is tried again"
-    TOPIC_ABSENT = "TopicAbsent", "no broker serves the topic now; its rate stays as it is"
-    QUOTAS_OFF = "QuotasOff", "quotas.enforcer is off: groups are only shown"
-    USAGE_NOT_EXCHANGED = "UsageNotExchanged", "`resourceUsageTransportClassName` is off: each broker allows the limit"
+    BUDGET_OF_RATES = (
+        "BudgetOfRates",
+        "this cycle wrote the maximum number of rate limits; this one follows in a later cycle",
+    )
+    RATE_NOT_REACHED = (
+        "RateNotReached",
+        "the cycle had no time left for this rate limit; it comes first in the next cycle",
+    )
+    RATE_NOT_READ = "RateNotRead", "the present rate limit of the topic has not been read"
+    RATE_NOT_WRITTEN = "RateNotWritten", "a broker rejected the new rate limit, or did not respond; it is tried again"
+    TOPIC_ABSENT = "TopicAbsent", "no broker serves the topic now; its rate limit does not change"
+    QUOTAS_OFF = "QuotasOff", "the setting quotas.enforcer is off: quota groups are shown, but not enforced"
+    USAGE_NOT_EXCHANGED = (
+        "UsageNotExchanged",
+        "`resourceUsageTransportClassName` is off: each broker alone allows the whole limit",
+    )
     DISPATCH_NOT_ENFORCED = "DispatchNotEnforced", "Pulsar does not enforce the dispatch quotas of resource groups"
-    DEAD_BROKER_COUNTED = "DeadBrokerCounted", "brokers count the usage of a broker that is gone until they restart"
-    STARVED_AFTER_MOVE = "StarvedAfterMove", "a broker was limited to 1 msg/s and 1 byte/s: its usage was not known yet"
+    DEAD_BROKER_COUNTED = (
+        "DeadBrokerCounted",
+        "until they restart, brokers count the usage of a broker that no longer exists",
+    )
+    STARVED_AFTER_MOVE = (
+        "StarvedAfterMove",
+        "Pulsar limited the resource group to 1 msg/s and 1 byte/s at a broker: its usage there was not known yet",
+    )
     # reasons why loads from counters are not used
     COUNTERS_DISAGREE = "CountersDisagree", "the broker's report has traffic in bundles where its counters show less"
     # records that could not be read, or only with corrections
@@ -240,15 +300,18 @@ class Code(StrEnum):
     IMPUTED = "Imputed", "a field was missing or unusable and was filled in"
     IMPUTED_SCORE = "ImputedScore", "the broker has not published its load yet; its score is estimated from its traffic"
     STALE_SCORE = "StaleScore", "the load topics cannot be read at present; the last score of the broker is used"
-    SEVERAL_TARGETS = "SeveralTargets", "Prometheus scrapes several brokers, or one twice, under the labels of a broker"
-    TOP_BUNDLES_ONLY = "TopBundlesOnly", "the statistics cannot be read; only the published largest bundles are known"
+    SEVERAL_TARGETS = "SeveralTargets", "Prometheus scrapes several brokers, or one broker twice, with the same labels"
+    TOP_BUNDLES_ONLY = (
+        "TopBundlesOnly",
+        "the broker's statistics cannot be read; only its largest bundles, which it publishes, are known",
+    )
 
 
 EXPLANATIONS = {code: code.explanation for code in Code}
 
 
 def explain(code: str) -> str:
-    """Return the explanation of a code; "" for a code of another release."""
+    """Return the explanation of a code; "" if this release does not have the code."""
     return EXPLANATIONS[Code(code)] if code in EXPLANATIONS else ""
 
 
@@ -273,14 +336,18 @@ _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
 
 
 def reason_of(codes: Collection[str]) -> str:
-    """Return the code of a conflict: the refusals' own code if all have the same, else a word of `errors.REASONS`."""
+    """Return the `code` of the HTTP 409 response to a refused request, from the codes of its refusals.
+
+    If all are equal, it is that code, else `refused` (a word of `errors.REASONS`).
+    """
     return next(iter(codes)) if len(set(codes)) == 1 else "refused"
 
 
 def way_out(verb: str, codes: Collection[str], override: str = OVERRIDE) -> str:
-    """Return the last clause for the refusal of a manual move: the command that ends the obstacle, or `override`.
+    """Return the end of a message that refuses a manual move or split: how the operator can remove the obstacle.
 
-    `verb`: the request, for example `split`, to which `override` does not apply. Returns "" if neither helps.
+    This is the command that ends a pin, cordon or drain, or else `override`, the option that ignores a recent move. It
+    is "" if neither helps. `verb`: name of the request; `override` does not help a `split`.
     """
     remedy = next((END_OF_REQUEST[Code(code)] for code in codes if code in END_OF_REQUEST), "")
     if remedy and len(set(codes)) == 1:

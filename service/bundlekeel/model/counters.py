@@ -32,15 +32,16 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterReading:
-    """Counters of one broker's loaded topics, read between `from_ms` and `to_ms` (Unix ms).
+    """Counters of one broker's topics with traffic, read between `from_ms` and `to_ms` (Unix ms).
 
     A row is a topic (incoming traffic, sessions) or one of its subscriptions (outgoing traffic), because a subscription
     can end before its topic.
 
-    `keys`: shape (n,), unique and the same in every reading. `topic`: shape (n,), whether a row is a topic.
-    `namespace`: shape (n,), index into `namespaces`. `hashes`: shape (n,), hash of the topic. `counters`: shape (n, 4),
-    messages and bytes, in the order of `model.load.TRAFFIC`. `sessions`: shape (n, 2), consumers and producers.
-    `cpu_seconds`: CPU time of the process since its start. `direct_memory_bytes`: present use. None: not reported.
+    `keys`: shape (n,), identify the rows; a row has the same key in every reading. `topic`: shape (n,), whether a row
+    is a topic. `namespace`: shape (n,), index into `namespaces`. `hashes`: shape (n,), hash of the topic. `counters`:
+    shape (n, 4), messages and bytes, in the order of `model.load.TRAFFIC`. `sessions`: shape (n, 2), consumers and
+    producers. `cpu_seconds`: CPU time of the process since its start. `direct_memory_bytes`: present use. None: not
+    reported.
 
     `replicated`: shape (n, 4), columns of `TRAFFIC`: traffic of replicators. A broker has no counter for this traffic,
     but reports the mean of its last statistics interval. None: no replicators.
@@ -62,13 +63,14 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoad:
-    """Load of a broker between two readings.
+    """Load of a broker and its n bundles between two readings of its counters.
 
     `traffic`: shape (n, 4), columns of `TRAFFIC`. `replicated`: shape (n, 4), the part of `traffic` that replicators
     send. `counts`: shape (n, 3), topics, consumers, producers. `whole`: shape (n,), whether all topics of the bundle
     were in both readings; otherwise its traffic is a minimum. `cpu_cores`: CPU use in cores; None: not reported.
-    `cpu_share`: used share (0 to 1) of its CPU limit, if its JVM was queried because the number of cores is unknown.
-    `least_cores`: minimum of the CPU use, because a broker can read it at any time between request and response.
+    `cpu_share`: used share (0 to 1) of the CPU limit, read from the JVM if the number of cores is unknown.
+    `least_cores`: lower limit of the CPU use, in cores: the broker reads it at an unknown time between request and
+    response.
     """
 
     from_ms: int
@@ -87,11 +89,10 @@ class MeasuredLoad:
 def measured(
     before: CounterReading, after: CounterReading, boundaries: Mapping[str, Sequence[int]]
 ) -> MeasuredLoad | None:
-    """Return the load between two readings of one broker; None if `after` is not later than `before`.
+    """Return the load between two readings of one broker's counters; None if `after` is not later than `before`.
 
-    The broker must not have restarted between them.
-
-    `boundaries`: hash boundaries by namespace; topics of other namespaces are ignored.
+    The broker must not have restarted between them. `boundaries`: hash boundaries by namespace; topics of other
+    namespaces are ignored.
     """
     seconds = (after.from_ms + after.to_ms - before.from_ms - before.to_ms) / 2000
     if seconds <= 0:
@@ -127,7 +128,7 @@ def measured(
 
 
 def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the increase of each row's counters, and whether it is complete.
+    """Return the increase of the counters of each row of `after`, and a mask of the rows whose increase is complete.
 
     Rows that are not in `before` count from 0. For a topic this is incomplete, because another broker may have counted
     before.
@@ -145,7 +146,10 @@ def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDAr
 
 
 def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -> tuple[tuple[str, ...], Ints]:
-    """Return the bundles with topics, and the index of each row's bundle (-1: its namespace is unknown)."""
+    """Return the bundles that have topics in the reading, and for each row of the reading the index of its bundle.
+
+    The index is -1 if the hash boundaries of the row's namespace are unknown.
+    """
     names: list[str] = []
     bundle = np.full(len(reading.hashes), -1, dtype=np.int64)
     for code, namespace in enumerate(reading.namespaces):
@@ -161,12 +165,12 @@ def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -
 
 
 def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad], before: float, lag_ms: int) -> float:
-    """Return the share of the CPU that other processes of the host use, 0 to 1.
+    """Return the share of the CPU limit (0 to 1) that processes other than the broker use.
 
     A broker reports the CPU of its container, where its functions may run too, or of its host
     (`LinuxBrokerHostUsageImpl`), as a mean of up to `lag_ms` before the report. The CPU that the broker's process used
-    in that time gives a lower and an upper bound for the share of the others. Within these bounds, the share `before`
-    is kept, so that moves of bundles do not look like a change of other processes.
+    in that time (`loads`, from counters) gives a lower and an upper bound for the share of the others. Within these
+    bounds, the previous result `before` is kept, so that moves of bundles do not look like a change of other processes.
     """
     host, limit = float(report.usage[CPU]), float(report.limit[CPU])
     if report.cores is not None:
@@ -185,11 +189,11 @@ def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad], before: fl
 def with_measured(
     report: BrokerReport, load: MeasuredLoad, latest: Mapping[str, Floats], others: float = 0.0
 ) -> BrokerReport | None:
-    """Return the report with measured values instead of older ones; None if CPU counts but was not measured.
+    """Return the report with the values of `load` instead of its own; None if CPU use counts but `load` has none.
 
-    The bundles are those with topics in the second reading. `latest`: last measured traffic of bundles, shape (4,), on
-    any broker; it replaces the incomplete measurement of a bundle that arrived between the readings. `others`: share of
-    the CPU that other processes use (`others_share`).
+    The report then lists the bundles with topics in the second reading. `latest`: last measured traffic of bundles,
+    shape (4,), on any broker; it replaces the incomplete measurement of a bundle that arrived between the readings.
+    `others`: share of the CPU that other processes use (`others_share`).
     """
     usage = _usage(report, load, others)
     if usage is None:
@@ -220,7 +224,7 @@ def with_measured(
 
 
 def _usage(report: BrokerReport, load: MeasuredLoad, others: float) -> Floats | None:
-    """Return the host usage with the measured values of the process, in the report's units."""
+    """Return the report's usage with measured CPU and direct memory; None if CPU counts but was not measured."""
     usage = report.usage.copy()
     if report.limit[CPU] > 0:
         cores, share = report.limit[CPU] / 100 if report.cores is None else report.cores, load.cpu_share

@@ -11,8 +11,8 @@ _GROWS = "x-extensible-enum"
 class Doc:
     """Description of a field in the OpenAPI document, as metadata of its type: `Annotated[int, Doc("...")]`.
 
-    `of`: the only values of a string. `grows`: the values in this release; later releases may add values. `keys`: as
-    `grows`, for the keys of a mapping.
+    `of`: all allowed values of a string. `grows`: the values of this release, to which later releases may add. `keys`:
+    the keys of a mapping in this release, to which later releases may add.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Doc:
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the field's schema with the description; called by pydantic.
 
-        An enumeration to which a later release may add is a string.
+        A field of an enumeration is described as a string if `grows` is set, because later releases may add values.
         """
         inner = schema["schema"] if schema["type"] == "nullable" else schema
         if inner["type"] not in ("enum", "definition-ref") or _GROWS not in self._more:
@@ -35,7 +35,7 @@ class Doc:
 
 
 class Answer:
-    """Base of dataclasses that are responses or parts of one: the OpenAPI document requires every field."""
+    """Base class of dataclasses that are API responses or parts of them: the OpenAPI document requires every field."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": True}

@@ -1,4 +1,4 @@
-"""The error tree. The class shows what the caller may do. Adapters translate library errors into these classes.
+"""All errors of Bundlekeel. The class shows what the caller may do; library errors are converted to these classes.
 
 BundlekeelError
   ConfigError          settings are wrong: `field`, `value`, `allowed` (exit code 2)
@@ -30,13 +30,13 @@ from typing import Final
 
 
 class BundlekeelError(Exception):
-    """Root of every error this package raises on purpose."""
+    """Base class of all errors that Bundlekeel raises itself."""
 
 
 class ConfigError(BundlekeelError):
     """A setting is unknown, of the wrong type, out of range or contradicts another one.
 
-    `origin`: its source, `file:NAME:LINE`, `env:NAME`, `secret:FILE` or `cli`; "" if unknown.
+    `origin`: where the setting is from: `file:NAME:LINE`, `env:NAME`, `secret:FILE` or `cli`; "" if unknown.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ConfigError(BundlekeelError):
 
 
 class ThresholdsError(ConfigError):
-    """A document of calibrated thresholds cannot be read or used; `code` is a name of `model.codes.Code`."""
+    """Thresholds that the recalibration proposed cannot be read or used; `code` is a name of `model.codes.Code`."""
 
     def __init__(self, message: str, *, code: str, field: str = "", value: object = None, allowed: str = "") -> None:
         super().__init__(message, field=field, value=value, allowed=allowed)
@@ -58,14 +58,14 @@ class ThresholdsError(ConfigError):
 
 
 class WrongCluster(ConfigError):
-    """`cluster` or `configuration_store` differs from the brokers' settings.
+    """The setting `cluster` or `configuration_store` differs from the brokers' settings.
 
     Sidecars with different names for one cluster would elect two leaders.
     """
 
 
 class CodecError(BundlekeelError):
-    """A record from outside could not be decoded; `code` is a name of `model.codes.Code`."""
+    """A record of a broker or of another external source cannot be decoded; `code` is a name of `model.codes.Code`."""
 
     def __init__(self, message: str, *, code: str, field: str = "") -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class CodecError(BundlekeelError):
 
 
 class HistoryError(BundlekeelError):
-    """Recorded history cannot be used: a file is incomplete, there is a gap, or a newer release wrote it."""
+    """The recorded history of cycles cannot be used: incomplete file, gap, or written by a newer release."""
 
 
 class SnapshotError(BundlekeelError):
@@ -91,11 +91,11 @@ class StoreError(BundlekeelError):
 
 
 class LeadershipLost(StoreError):
-    """A write as leader is not allowed any more: its epoch has ended, or the lease of this sidecar has expired."""
+    """This sidecar may not write as leader any more: its epoch (term as leader) has ended, or its lease has expired."""
 
 
 class StaleWrite(StoreError):
-    """Compare-and-set failed, because the node has changed since it was read."""
+    """A compare-and-set of a node in the metadata store failed, because the node has changed since it was read."""
 
 
 class StoreMigrated(StoreError):
@@ -123,7 +123,7 @@ class AdminApiError(BundlekeelError):
 
 
 class AdminTimeout(AdminApiError):
-    """There was no response in time after the request was sent."""
+    """The request was sent to the broker, but no response came in time."""
 
     outcome_unknown = True
 
@@ -147,13 +147,13 @@ class AdminFault(AdminApiError):
 
 
 class RedirectLoop(AdminApiError):
-    """More than five redirects, or the same place twice."""
+    """A request was redirected more than five times, or twice to the same URL."""
 
     outcome_unknown = True
 
 
 class UnknownHostRedirect(AdminApiError):
-    """A redirect to a host that is not a known broker; it was not followed."""
+    """A broker redirected the request to a host that is not a known broker; the redirect was not followed."""
 
     outcome_unknown = True
 
@@ -181,7 +181,7 @@ REASONS: Final[Mapping[str, str]] = {**CONFLICTS, **FORBIDDEN}
 
 
 class Conflict(BundlekeelError):
-    """The present state does not allow the request.
+    """The present state does not allow the request (HTTP 409).
 
     `difference`: the reasons, as text. `code`: a name of `model.codes.Code` or one of `REASONS`; "" if it is not
     the response to a request.
@@ -194,7 +194,10 @@ class Conflict(BundlekeelError):
 
 
 class Forbidden(BundlekeelError):
-    """The mode or the settings do not allow the request; the message contains the next step. `code`: see `Conflict`."""
+    """The mode or the settings do not allow the request (HTTP 403).
+
+    The message contains the next step. `code`: as in `Conflict`.
+    """
 
     def __init__(self, message: str, *, code: str = "") -> None:
         super().__init__(message)
@@ -202,11 +205,14 @@ class Forbidden(BundlekeelError):
 
 
 class TooSlow(BundlekeelError):
-    """A read timed out, because stores or brokers took too long."""
+    """A request that only reads timed out, because the metadata store or brokers took too long."""
 
 
 class NotificationError(BundlekeelError):
-    """A notification did not reach its receiver. The message never contains the address, which is a secret."""
+    """A notification did not reach its receiver. `again`: whether a retry can help.
+
+    The message never contains the receiver's address, which is a secret.
+    """
 
     def __init__(self, message: str, *, again: bool) -> None:
         super().__init__(message)

@@ -1,11 +1,11 @@
 """Load data of extensible brokers (PIP-192), and their conversion into reports and a snapshot.
 
-**Scores.** An extensible broker reports its score itself (`weightedMaxEMA`: weighted, smoothed, with heap), which does
-not show its absolute capacity. So the score is stored as CPU, in percent of a limit of 100 on every broker. The other
-resources have no limit, and a snapshot of mode `extensible` is scored without weights (planning/draft.py). A
-bundle then carries its share of the source's score, as Pulsar's class assumes, and draft, ledger and guard need no
+**Scores.** An extensible broker reports its own score (`weightedMaxEMA`: weighted, smoothed, with heap), but not the
+absolute capacity behind it. So the score is stored as CPU usage, in percent of a limit of 100 on every broker. The
+other resources get no limit, and all weights are 1 in a snapshot of mode `extensible` (planning/scores.py). A bundle
+then causes a part of its broker's score, as Pulsar's TransferShedder assumes, and the planning package needs no
 special case. Two alternatives are worse. With an override of `throughput`, the score of an idle broker would be 0 and
-its limit unknown. A separate table of scores would have to pass through all these modules.
+its limit unknown. A separate table of scores would have to pass through all modules of planning.
 
 **Other bundles.** A broker reports only its largest bundles. The rest of its traffic is stored as one more bundle with
 the namespace of the broker's SLA monitor, which never moves. So the share of a bundle refers to the whole traffic, and
@@ -33,11 +33,11 @@ _REST_SHARE: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLoadData:
-    """One broker's load data. Scores are ratios, times are in ms.
+    """Load data that one extensible broker published. Scores are ratios (0.85 is 85 %), times are in ms.
 
     `traffic`: shape (4,), columns of `model.load.TRAFFIC`. `cores`: CPU cores the broker may use, 0: not reported.
     `used_cores`: CPU cores that its container or host uses, 0: unknown. `least_usage`: used share of its most used
-    resource, without CPU and heap. `faults`: (code, field) pairs of imputed values.
+    resource, without CPU and heap. `faults`: (code, field) of each value that was missing or invalid and was replaced.
     """
 
     broker_id: str
@@ -56,9 +56,10 @@ class BrokerLoadData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleLoads:
-    """Bundles of one broker in the reported order: its largest ones (lowest first), or all it serves.
+    """Loads of one broker's bundles in reported order: its largest bundles (lowest load first), or all.
 
-    `traffic`: shape (n, 4), columns of `model.load.TRAFFIC`; `counts`: (n, 3) topics, consumers, producers.
+    `traffic`: shape (n, 4), columns of `model.load.TRAFFIC`; `counts`: (n, 3) topics, consumers, producers. `faults`:
+    (code, field) of each value that was missing or invalid and was replaced.
     """
 
     names: tuple[str, ...] = ()
@@ -68,7 +69,7 @@ class BundleLoads:
 
 
 def load_unknown(load: BrokerLoadData) -> tuple[str, str] | None:
-    """Return the first fault (code, field) that makes the broker's load unknown, or None."""
+    """Return the first fault (code, field) because of which the broker's load is unknown; None if it is known."""
     needed = ("weightedMaxEMA", "updatedAt", "msgThroughputIn", "msgThroughputOut")
     return next((fault for fault in load.faults if fault[1] in needed), None)
 
@@ -81,9 +82,11 @@ def extensible_snapshot(
     excluded: Iterable[ExcludedBroker] = (),
     averages: Averages | None = None,
 ) -> Snapshot:
-    """Build a frozen snapshot of an extensible cluster. `excluded`: registered brokers without usable load data.
+    """Build a read-only snapshot of an extensible cluster.
 
-    Brokers whose load is unknown are excluded too. Without `averages`, bundles have one sample, the present one.
+    `loads`: load data of the brokers; brokers whose load is unknown are excluded. `tops`: largest bundles by broker.
+    `excluded`: registered brokers without usable load data. `averages`: None: the present traffic of each bundle counts
+    as its only sample.
     """
     reports, left_out = [], list(excluded)
     for load in loads:
@@ -102,7 +105,7 @@ def extensible_snapshot(
 
 
 def is_rest(bundle: str) -> bool:
-    """Return whether this name stands for a broker's traffic outside of its reported bundles (see `report_of`)."""
+    """Return whether this bundle name stands for the traffic of a broker's unreported bundles (see `report_of`)."""
     return bundle.startswith(_REST.partition("{")[0]) and bundle.endswith(_REST.rpartition("}")[2])
 
 

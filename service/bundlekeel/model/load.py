@@ -1,7 +1,7 @@
-"""A broker's report, as columns. `pulsar.formats` creates it; averages and snapshot use it.
+"""The load report of a broker, as arrays. `pulsar.formats` creates it; averages and snapshot use it.
 
-Source: Pulsar `LocalBrokerData`, `NamespaceBundleStats`, `ResourceUsage`: CPU in percent of one core, direct
-memory in MiB, bandwidth in kilobit/s, rates in msg/s and bytes/s.
+Source: Pulsar `LocalBrokerData`, `NamespaceBundleStats`, `ResourceUsage`: CPU in percent of one core, direct memory in
+MiB, bandwidth in kilobit/s, rates in msg/s and bytes/s.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ KILOBIT_PER_BYTE: Final = 8 / 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReport:
-    """One broker's own report (`/loadbalance/brokers/{brokerId}` in the modular load manager).
+    """Load report of one broker (`/loadbalance/brokers/{brokerId}` in the modular load manager).
 
-    `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), sums over the bundles.
-    `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers.
-    `last_update`, `start_timestamp`: Unix ms by the broker's clock. They identify a report and a start of the broker,
-    and are not compared with other clocks. `written_ms`: time of writing by this process's clock, 0: at `last_update`.
+    `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), columns of `TRAFFIC`, sums over the
+    bundles. `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers. `last_update`,
+    `start_timestamp`: Unix ms by the broker's clock. They only identify a report and a start of the broker, and are not
+    compared with other clocks. `written_ms`: when the report was written, by this process's clock; 0: at `last_update`.
     `clock_ahead_ms`: how far the broker's clock was ahead of this process's clock, negative: behind. `faults`: (code,
-    field) pairs of imputed values. `interval_ms`: 0: the broker reported the values itself; they can be a statistics
-    interval older than `last_update`. Otherwise the values come from counters (model/counters.py), and this is their
-    maximum age at `last_update`.
+    field) of each value that was missing or invalid and was replaced.
 
-    `cores`: CPU cores the broker may use, 0: not reported, None: see `limit`. `used_cores`: CPU cores that the broker's
-    container or host uses, 0 if unknown or if `cores` is None. `least_usage`: used share of the most used resource
-    except the CPU, if `usage` contains a score instead of the CPU (extensible).
+    `interval_ms`: 0: the broker reported the values itself; they can be a statistics interval older than `last_update`.
+    Otherwise the values were computed from Prometheus counters (model/counters.py), and this is their maximum age at
+    `last_update`.
+
+    `cores`: CPU cores the broker may use, 0: not reported, None: `limit` contains them. `used_cores`: CPU cores that
+    the broker's container or host uses, 0 if unknown or if `cores` is None. `least_usage`: for extensible brokers,
+    whose `usage` contains a score instead of the CPU: used share of the most used resource except the CPU.
     """
 
     broker_id: str
@@ -82,13 +84,13 @@ class BrokerReport:
 
 
 def dated(report: BrokerReport, written_ms: int) -> BrokerReport:
-    """Return the report with the time (Unix ms) at which it was written by the clock of this process."""
+    """Return the report with the time at which it was written: `written_ms`, Unix ms by the clock of this process."""
     return replace(report, written_ms=written_ms, clock_ahead_ms=report.last_update - written_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedBroker:
-    """A registered broker whose report could not be used, with the reason. It is alive, but is not balanced."""
+    """A live broker that is not balanced, because its load report cannot be used. `code`, `detail`: the reason."""
 
     broker_id: str
     code: str
@@ -97,7 +99,10 @@ class ExcludedBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleAverages:
-    """Short-term and long-term averages of one bundle, with their numbers of samples (Pulsar's `BundleData`)."""
+    """Short-term and long-term averages of one bundle's traffic, with their numbers of samples (Pulsar's `BundleData`).
+
+    `short`, `long`: columns of `TRAFFIC`.
+    """
 
     bundle: str
     short: tuple[float, float, float, float]
@@ -109,7 +114,10 @@ class BundleAverages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLoad:
-    """One topic of a bundle as its owner reports it: hash, traffic (columns of `TRAFFIC`), producers plus consumers."""
+    """Load of one topic, as its broker reports it.
+
+    `traffic`: columns of `TRAFFIC`. `sessions`: producers plus consumers.
+    """
 
     topic: str
     hash: int
@@ -119,9 +127,9 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedListener:
-    """One of a broker's `advertisedListeners`.
+    """One of the `advertisedListeners` of a broker.
 
-    `service_url`: the address in responses to lookups with the listener's name; "" for HTTP only.
+    `service_url`: the address in the response to a lookup that names this listener; "" for HTTP only.
     """
 
     name: str
@@ -132,7 +140,8 @@ class AdvertisedListener:
 class BrokerEndpoint:
     """Addresses of a registered broker. Redirects of the admin API are followed to these hosts only.
 
-    The supported types of topics come from here for extensible brokers only; modular ones report them.
+    `persistent_topics_enabled`, `non_persistent_topics_enabled`: used for extensible brokers only; modular brokers
+    report them.
     """
 
     broker_id: str
@@ -148,7 +157,10 @@ class BrokerEndpoint:
     listeners: tuple[AdvertisedListener, ...] = ()
 
     def client_url(self, *, tls: bool) -> str:
-        """Return the address for clients, "" if there is none; if there are two, the encrypted one only if `tls`."""
+        """Return the broker's address for Pulsar clients; "" without one.
+
+        With `tls`, the encrypted address is preferred, else the unencrypted one.
+        """
         first, second = (self.service_url_tls, self.service_url) if tls else (self.service_url, self.service_url_tls)
         return first or second
 

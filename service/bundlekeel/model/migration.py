@@ -11,11 +11,11 @@ from bundlekeel.model.errors import StoreMigrated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreMigration:
-    """The brokers' record of the migration in the store that they leave (`MigrationState`).
+    """State of the migration, which the brokers record in the store that they leave (`MigrationState`).
 
     `phase`: NOT_STARTED, PREPARATION, COPYING, COMPLETED or FAILED (`MigrationPhase`). Any other word counts as a
-    migration in progress. `target`: URL of the new store, "" if unknown. `stamp`: the transaction that wrote the
-    record, 0 without a record.
+    migration in progress. `target`: URL of the new store, "" if unknown. `stamp`: id of the ZooKeeper transaction that
+    wrote the record, 0 without a record.
     """
 
     phase: str = "NOT_STARTED"
@@ -24,14 +24,17 @@ class StoreMigration:
 
     @property
     def code(self) -> Code | None:
-        """Return why no write is allowed; None without a migration or after a failed one, which changes nothing."""
+        """Return the code of the reason why Bundlekeel may not write to this store; None if it may.
+
+        After a failed migration it may, because the brokers continue to use this store.
+        """
         if self.phase in ("NOT_STARTED", "FAILED"):
             return None
         return Code.STORE_MIGRATED if self.phase == "COMPLETED" else Code.STORE_MIGRATING
 
     @property
     def detail(self) -> str:
-        """Return phase and target, for operators."""
+        """Return the phase and the new store, as text for operators."""
         return f"phase {self.phase}{f', to {self.target}' if self.target else ''}"
 
     def demand_readable(self) -> None:
@@ -40,7 +43,7 @@ class StoreMigration:
             self.demand_writable()
 
     def demand_writable(self) -> None:
-        """Raise StoreMigrated during a migration and after it: brokers may no longer act by what this store shows."""
+        """Raise StoreMigrated during and after a migration, because the brokers may already use the new store."""
         if self.code is not None:
             raise StoreMigrated(f"{self.code.explanation} ({self.detail})", code=self.code)
 

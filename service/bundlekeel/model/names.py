@@ -83,18 +83,18 @@ def is_v1(namespace: str) -> bool:
 
 
 def names_namespace(text: str) -> bool:
-    """Return whether an operator means a namespace: topics have a domain or a third part, bundles have a range."""
+    """Return whether an operator's input means a namespace: it has two parts and no domain such as `persistent://`."""
     return "://" not in text and text.count("/") == 1
 
 
 def names_bundle(text: str) -> bool:
-    """Return whether an operator means a bundle: its last part contains `0x`, and it has no domain."""
+    """Return whether an operator's input means a bundle: its last part contains `0x`, and it has no domain."""
     namespace, slash, tail = text.rpartition("/")
     return "://" not in text and "0x" in tail.lower() and (not slash or "/" in namespace)
 
 
 def as_pulsar_writes(text: str) -> str:
-    """Return a bundle, or a pattern of bundles, with its hash range in lower case; other names unchanged.
+    """Return the name or pattern of a bundle with its hash range in lower case; all other names unchanged.
 
     Names from outside must pass through this function before they are compared with names of the cluster.
     """
@@ -115,7 +115,7 @@ def is_topic(text: str) -> bool:
 
 
 def check_name(text: str) -> None:
-    """Check the syntax of a name. Raises ConfigError if it cannot be a bundle, topic or namespace."""
+    """Check the syntax of a name. Raises ConfigError if it cannot name a bundle, topic or namespace."""
     namespace = namespace_of(text) if names_bundle(text) else text
     if not (is_namespace(namespace) if names_bundle(text) or names_namespace(text) else is_topic(text)):
         raise no_name(text)
@@ -129,7 +129,7 @@ def refuse_namespace(text: str) -> None:
 
 
 def no_name(text: str) -> ConfigError:
-    """Return the error for a string that cannot be a name."""
+    """Return the error for a string that cannot be the name of a namespace, bundle or topic."""
     allowed = "tenant/namespace, a bundle of it, or a topic; names of letters, digits and -=:._, neither . nor .."
     return ConfigError(f"{text!r} cannot be a name", field="name", value=text, allowed=allowed)
 
@@ -157,7 +157,7 @@ class TopicName:
 
     @property
     def partition(self) -> int:
-        """Return the partition index, or -1 if the name is not that of a partition."""
+        """Return the partition index; -1 if this is not the name of a partition."""
         match = _PARTITION.match(self.local)
         try:
             return integer(match[2], field="partition", highest=MAX_INT) if match else -1
@@ -179,13 +179,16 @@ _LONGEST_TOPIC: Final = 8 * 1024
 
 
 def parse_topic(text: str) -> TopicName:
-    """Parse the name of a topic: a full name, `tenant/ns/name`, or a bare name in public/default."""
+    """Parse the name of a topic: a full name, `tenant/ns/name`, or a bare name in public/default.
+
+    Raises ValueError if it is not a topic name.
+    """
     domain, namespace, local = topic_parts(text)
     return TopicName(domain=domain, namespace=namespace, local=local)
 
 
 def topic_parts(text: str) -> tuple[str, str, str]:
-    """Split the name of a topic into domain, namespace and local name (hot path)."""
+    """Split the name of a topic into domain, namespace and local name (hot path). Raises ValueError."""
     domain, sep, rest = text.partition("://")
     if not sep:
         domain, rest = "persistent", text
@@ -198,7 +201,10 @@ def topic_parts(text: str) -> tuple[str, str, str]:
 
 
 def bundle_for_hash(namespace: str, boundaries: list[int], topic_hash: int) -> BundleName:
-    """Return the bundle of `namespace` that covers `topic_hash`; `boundaries` are sorted, first 0, last 2^32-1."""
+    """Return the bundle of `namespace` that contains topics with the hash `topic_hash`.
+
+    `boundaries`: hash boundaries of its bundles, sorted, first 0, last 2^32-1.
+    """
     index = min(bisect_right(boundaries, topic_hash), len(boundaries) - 1)
     return BundleName(namespace=namespace, lower=boundaries[index - 1], upper=boundaries[index])
 
@@ -217,9 +223,10 @@ def broker_id_of_url(url: str) -> str:
 
 
 def find_alike(broker_ids: Sequence[str]) -> dict[int, list[int]]:
-    """Return, by row of an id, the rows of other ids that are the end of this id, as `b1:8080` of `bb1:8080`.
+    """Find broker ids that end with the id of another broker, as `bb1:8080` ends with `b1:8080`.
 
-    Extensible brokers confuse two such brokers if a bundle is transferred from the longer to the shorter id.
+    Extensible brokers confuse two such brokers if a bundle is transferred from the longer to the shorter id. Returns,
+    by the index of each longer id in `broker_ids`, the indices of the shorter ids.
     """
     rows = {broker: row for row, broker in enumerate(broker_ids)}
     ends = {

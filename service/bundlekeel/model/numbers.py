@@ -1,7 +1,7 @@
-"""Decoder of all numbers from outside: broker settings, names of nodes, labels, headers, reports.
+"""Conversion of all numbers from outside: broker settings, names of nodes, labels, headers, reports.
 
-`int` and `float` raise ValueError for 5,000 digits, and return `inf`, `nan` or integers that overflow later. Here each
-of these is a CodecError with the field and the value.
+`int` and `float` raise ValueError for 5,000 digits, and return `inf`, `nan` or integers that overflow later. The
+functions here raise CodecError in all these cases, with the field and the value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHOWN: Final = 40
 
 
 def integer(value: object, *, field: str, lowest: int = 0, highest: int = MAX_INTEGER, base: int = 10) -> int:
-    """Return the integer in `value`, a string in `base`, or for base 10 a number without a fraction.
+    """Return the integer in `value`: a string in `base`, or for base 10 also a number without a fraction.
 
     Raises:
         CodecError: it is not an integer, or not between `lowest` and `highest`.
@@ -48,7 +48,7 @@ def integer(value: object, *, field: str, lowest: int = 0, highest: int = MAX_IN
 
 
 def number(value: object, *, field: str, lowest: float = 0.0, highest: float = MAX_NUMBER) -> float:
-    """Return the finite number in `value`, a string or a number.
+    """Return the finite number in `value`, which is a string or a number.
 
     Raises:
         CodecError: it is not a number, not finite, or not between `lowest` and `highest`.
@@ -71,7 +71,7 @@ def number(value: object, *, field: str, lowest: float = 0.0, highest: float = M
 def setting(
     values: Mapping[str, object], key: str, default: float, *, lowest: float = 0.0, highest: float = MAX_INT
 ) -> float:
-    """Return a number in the settings of a broker; `default` if it is missing or unusable."""
+    """Return the number of a broker setting; `default` if it is missing or not usable."""
     try:
         return number(values.get(key, default), field=key, lowest=lowest, highest=highest)
     except CodecError:

@@ -1,4 +1,4 @@
-"""Parameters of strategies, placements, splits and time. model/parameters.py adds the parameters of the guard.
+"""Parameters of strategies, placements, splits and reports. model/parameters.py adds the parameters of the guard.
 
 Each parameter is a field with Pulsar's keys, unit, range, the code that uses it, and its purpose.
 """
@@ -30,9 +30,9 @@ T = TypeVar("T")
 class ParameterSpec:
     """Description of one parameter: a row of docs/reference/parameters.md.
 
-    `pulsar_keys`: accepted keys of Pulsar, the current one first. `factor`: value = Pulsar's value x factor. `pattern`:
-    regular expression for each name of a list; "": any. `instead`: the parameter to set with `compat: none`, because
-    only Pulsar's own classes use this one.
+    `pulsar_keys`: keys of Pulsar that are accepted for it, the current one first. `factor`: value = Pulsar's value x
+    factor. `pattern`: regular expression for each name of a list; "": any. `instead`: for a parameter that only the
+    copies of Pulsar's classes use: the parameter that replaces it with `compat: none`.
     """
 
     name: str
@@ -49,14 +49,14 @@ class ParameterSpec:
 
 
 def parameter(default: T, **row: Any) -> T:
-    """Return a dataclass field with its description. `row`: the fields of `ParameterSpec` except the name."""
+    """Return a dataclass field that contains its description. `row`: the fields of `ParameterSpec` except the name."""
     result: T = field(default=default, metadata=row)
     return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyParameters:
-    """Parameters that determine which bundles move, and to which brokers."""
+    """Parameters of moves (which bundles, to which brokers), of splits, and of the brokers' report intervals."""
 
     strategy: str = parameter(
         "avg",
@@ -259,7 +259,7 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerSheddingConditionHitCountThreshold",),
         unit="calls",
         used_by="transfer, compat only",
-        why="with compat: brokers shed when that was so in more calls in a row than this",
+        why="with compat: brokers shed after the deviation was too large in more calls in a row than this",
         instead="move_price",
     )
     transfer_enabled: bool = parameter(
@@ -291,7 +291,7 @@ class StrategyParameters:
         pulsar_keys=("loadBalanceSheddingDelayInSeconds",),
         unit="seconds",
         used_by="transfer",
-        why="a broker that gave or got a bundle is left alone for this long (Pulsar's key begins with "
+        why="a broker that gave or got a bundle gives and gets none for this long (Pulsar's key begins with "
         "loadBalance, not loadBalancer)",
     )
     load_data_ttl_seconds: float = parameter(
@@ -359,7 +359,7 @@ class StrategyParameters:
         0.5,
         unit="ratio of the mean broker load",
         used_by="splits",
-        why="a bundle with more load is split if any broker that owns it stays above the mean; 0: never",
+        why="a bundle with more load is split if it would keep any broker above the mean; 0: never",
     )
     split_hit_count: int = parameter(
         3,
@@ -478,7 +478,7 @@ class StrategyParameters:
         unit="seconds (Pulsar: milliseconds)",
         factor=0.001,
         used_by="avg, ledger",
-        why="how often brokers check whether to report; without a report one second later, nothing has changed",
+        why="how often brokers check whether to report; if no report follows within a second, the load is unchanged",
     )
     report_max_interval_seconds: float = parameter(
         900.0,

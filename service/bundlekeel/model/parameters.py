@@ -1,4 +1,4 @@
-"""Parameters of strategies, guard and timing: each is a field with Pulsar's key, default, unit and purpose.
+"""All parameters of a plan: those of parameter_table.py and those of the guard, and their conversion from settings.
 
 The fields are the only source. `PARAMETERS` and docs/reference/parameters.md are generated from them. Settings accept
 Bundlekeel's name or Pulsar's keys, and `adopt_broker_settings` reads the keys from the brokers. Pulsar's defaults are
@@ -21,7 +21,7 @@ from bundlekeel.model.text_format import limits_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters(StrategyParameters):
-    """All parameters of `plan()`. Each field contains its description."""
+    """All parameters of `planning.engine.plan`. Each field contains its description."""
 
     # guard
     cool_down_seconds: float = parameter(
@@ -171,7 +171,7 @@ BY_PULSAR_KEY = {
 
 
 def defaults() -> dict[str, object]:
-    """Return every parameter's default, by Bundlekeel's name."""
+    """Return the default of every parameter, by Bundlekeel's name."""
     blank = Parameters()
     return {f.name: getattr(blank, f.name) for f in fields(Parameters)}
 
@@ -182,7 +182,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
-    """Return Pulsar's defaults for its own classes, if they differ from Bundlekeel's; {} for `none`.
+    """Return Pulsar's defaults that differ from Bundlekeel's, which apply if `compat` is `release`; {} for `none`.
 
     `strategy`: the configured strategy; None: Pulsar's default. It determines the default placement: AvgShedder is
     shedder and placement in one object.
@@ -216,7 +216,7 @@ def in_form(params: Parameters, release: str) -> Parameters:
 
 
 def half_of_avg(release: str, strategy: object, placement: object) -> bool:
-    """Return whether a release of Pulsar would use AvgShedder only as strategy, or only as placement."""
+    """Return whether AvgShedder would be only the strategy or only the placement, with `compat: release`."""
     return release != "none" and (strategy == "avg") != (placement == "avg")
 
 
@@ -245,7 +245,7 @@ def with_strategy(params: Parameters, strategy: str) -> Parameters:
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """Return the allowed names for a parameter: Bundlekeel's own, then those added at start."""
+    """Return the allowed names for a parameter: Bundlekeel's own, then those that plugins added at start."""
     return (*BY_NAME[name].choices, *_ADDED.get(name, ()))
 
 
@@ -308,7 +308,7 @@ def _refused(spec: ParameterSpec, value: object, why: str, allowed: str) -> Conf
 
 
 def number_words(spec: ParameterSpec) -> str:
-    """Return type and range of a numeric parameter, as text."""
+    """Return type and range of a numeric parameter as text, such as `number, from 0 to 100`."""
     kind = "whole number" if isinstance(defaults()[spec.name], int) else "number"
     return ", ".join(filter(None, (kind, limits_text({"ge": spec.minimum, "le": spec.maximum}))))
 
@@ -332,9 +332,10 @@ def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: b
 
 
 def from_pulsar(values: Mapping[str, object], *, ranged: bool = True) -> dict[str, object]:
-    """Convert values of Pulsar's keys to parameters; other keys and unknown strategy classes are ignored.
+    """Convert broker settings, by Pulsar's key, to parameters, by Bundlekeel's name; other keys are ignored.
 
-    The caller reports unknown strategy classes. `ranged`: False allows any number, as Pulsar's own classes do.
+    Unknown strategy classes are ignored, too; the caller reports them. `ranged`: False allows any number, as Pulsar's
+    own classes do.
     """
     parameters: dict[str, object] = {}
     for spec in PARAMETERS:

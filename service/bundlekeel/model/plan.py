@@ -21,7 +21,7 @@ Traffic4 = tuple[float, float, float, float]
 class Move(Answer):
     """A move of one bundle from one broker to another, with its reason.
 
-    Scores are ratios (0.85 is 85 %), predicted for the times before and after this move, including earlier moves of the
+    Scores are ratios (0.85 is 85 %). They are predicted for before and after this move, including earlier moves of the
     plan. `traffic` is the bundle's share (by short-term averages) of its broker's reported traffic.
     """
 
@@ -30,10 +30,10 @@ class Move(Answer):
     target: Annotated[str, Doc("broker that receives the bundle")]
     rule: Annotated[str, Doc("rule that selected the bundle")]
     threshold: Annotated[float, Doc("exceeded limit, a ratio")]
-    source_before: Annotated[float, Doc("score of the source before, a ratio")]
-    source_after: Annotated[float, Doc("score of the source after, a ratio")]
-    target_before: Annotated[float, Doc("score of the target before, a ratio")]
-    target_after: Annotated[float, Doc("score of the target after, a ratio")]
+    source_before: Annotated[float, Doc("score of the source before the move, a ratio")]
+    source_after: Annotated[float, Doc("score of the source after the move, a ratio")]
+    target_before: Annotated[float, Doc("score of the target before the move, a ratio")]
+    target_after: Annotated[float, Doc("score of the target after the move, a ratio")]
     runner_up: Annotated[str, Doc("second-best target; empty: none")]
     traffic: Annotated[
         Traffic4,
@@ -43,14 +43,14 @@ class Move(Answer):
     pressure: Annotated[
         tuple[float, ...],
         Doc(
-            "six values of its usage: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), "
+            "six resources that the bundle uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), "
             "bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order"
         ),
     ]
 
     @property
     def sentence(self) -> str:
-        """Return the reason as an English sentence."""
+        """Return the move with its predicted scores and its rule, as an English sentence."""
         return (
             f"{self.bundle}: {self.source} {self.source_before:.1%} -> {self.source_after:.1%}, "
             f"{self.target} {self.target_before:.1%} -> {self.target_after:.1%} ({self.rule})"
@@ -59,9 +59,10 @@ class Move(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split(Answer):
-    """A bundle to split, with its reason. The positions are computed from its topics when the split is executed.
+    """A bundle to split, with its reason. The hash positions are computed from its topics when the split is executed.
 
-    `halves`: request `range_equally_divide`, because brokers accept positions only for bundles with two topics or more.
+    `halves`: cut in the middle (`range_equally_divide`). Then the bundle needs no two topics, which brokers require for
+    positions.
     """
 
     bundle: Bundle
@@ -77,7 +78,7 @@ class Split(Answer):
 
     @property
     def sentence(self) -> str:
-        """Return the reason as an English sentence."""
+        """Return the bundle and the reason for the split, as an English sentence."""
         if self.rule == "by hand":
             return f"{self.bundle}: a person asked for it"
         if self.rule == "hot":
@@ -87,11 +88,11 @@ class Split(Answer):
 
 
 class Refusal(NamedTuple):
-    """A bundle that does not move, or a broker whose bundles were not checked.
+    """Why a bundle does not move, or why the bundles of a broker were not checked.
 
-    `frees_ms`: end of the guard's obstacle, Unix ms; 0: the next cycle, or unknown. `limit`, `used`: of a budget, in
-    moves or as share of traffic; otherwise None. It is a tuple, because the plan of a large cluster has tens of
-    thousands.
+    `frees_ms`: when the obstacle ends, Unix ms; 0: in the next cycle, or unknown. `limit`, `used`: if a budget is the
+    obstacle: its limit and its used part, in moves or as share of traffic; otherwise None. The class is a tuple,
+    because the plan of a large cluster has tens of thousands of refusals.
     """
 
     code: Code
@@ -105,11 +106,11 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Answer):
-    """Verdict on the cycle, or on one broker in it."""
+    """Outcome of a cycle, or of one broker in it: why bundles move or stay."""
 
     code: Annotated[Code, Doc("a code of docs/reference/codes.md", grows=Code)]
-    sentence: Annotated[str, Doc("the same as a sentence")]
-    broker: Annotated[str, Doc("the broker it is about; empty: the whole cycle")] = ""
+    sentence: Annotated[str, Doc("the outcome as a sentence")]
+    broker: Annotated[str, Doc("broker of the verdict; empty: the whole cycle")] = ""
     hits_low: Annotated[int, Doc("with compat: calls in a row with a small difference")] = 0
     hits_high: Annotated[int, Doc("with compat: calls in a row with a large difference")] = 0
     cost: Annotated[float, Doc("cost of the imbalance so far, in seconds of twice the tolerated difference")] = 0.0
@@ -117,7 +118,7 @@ class Verdict(Answer):
 
 
 class GroupVerdict(NamedTuple):
-    """The verdict of one group of brokers that policies let exchange bundles only with each other."""
+    """Verdict for one group of brokers, if policies allow each broker to exchange bundles only within its group."""
 
     brokers: tuple[str, ...]
     verdict: Verdict
@@ -125,28 +126,28 @@ class GroupVerdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad(Answer):
-    """A broker's load before and after."""
+    """A broker's load before the moves of a plan, and its predicted load after them."""
 
     broker: Annotated[str, Doc("a broker id")]
-    score_before: Annotated[float, Doc("score before, a ratio")]
-    score_after: Annotated[float, Doc("score after, a ratio")]
-    msg_rate_before: Annotated[float, Doc("msg/s in and out together, before")]
-    msg_rate_after: Annotated[float, Doc("msg/s in and out together, after")]
-    throughput_before: Annotated[float, Doc("bytes/s in and out together, before")]
-    throughput_after: Annotated[float, Doc("bytes/s in and out together, after")]
-    bundles_before: Annotated[int, Doc("how many bundles it owns before")]
-    bundles_after: Annotated[int, Doc("how many bundles it owns after")]
+    score_before: Annotated[float, Doc("score before the moves, a ratio")]
+    score_after: Annotated[float, Doc("predicted score after the moves, a ratio")]
+    msg_rate_before: Annotated[float, Doc("msg/s in and out together, before the moves")]
+    msg_rate_after: Annotated[float, Doc("msg/s in and out together, after the moves")]
+    throughput_before: Annotated[float, Doc("bytes/s in and out together, before the moves")]
+    throughput_after: Annotated[float, Doc("bytes/s in and out together, after the moves")]
+    bundles_before: Annotated[int, Doc("number of its bundles before the moves")]
+    bundles_after: Annotated[int, Doc("number of its bundles after the moves")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Decisions of one cycle.
 
-    `groups`: verdicts of groups of brokers between which policies forbid moves; `verdict` is that of the most important
-    group; (): one group. `split_refusals`: bundles above a split limit that are not split. `closed`: brokers that
-    accept no bundle: drained, cordoned or excluded. `mean`: mean of all scores, including closed brokers. Effects are
-    scaled by it, so it must follow the traffic, which closing a broker does not change. `hash`: covers the decisions
-    and their input, so equal hashes mean equal decisions.
+    `groups`: verdicts of groups of brokers, if policies forbid moves between them; `verdict` is then that of the most
+    important group; (): all brokers are one group. `split_refusals`: bundles above a split limit that are not split.
+    `closed`: brokers that accept no bundle: drained, cordoned or excluded. `mean`: mean of all scores, including closed
+    brokers. The measured effects of moves are divided by it, so it must follow the traffic, which closing a broker does
+    not change. `hash`: covers the decisions and their input, so equal hashes mean equal decisions.
     """
 
     wall_ms: int
@@ -168,17 +169,17 @@ class Plan:
     extra: Mapping[str, float] = field(default_factory=dict)
 
     def group_of(self, broker: str) -> GroupVerdict:
-        """Return the group to which a broker belongs; without groups all brokers."""
+        """Return the group of brokers that contains `broker`, with its verdict; without groups, all brokers."""
         whole = GroupVerdict(tuple(load.broker for load in self.loads), self.verdict)
         return next((group for group in self.groups if broker in group.brokers), whole)
 
     def mean_of(self, column: str, brokers: Sequence[str] | None = None) -> float:
-        """Return the mean of this column of `loads` over those of `brokers` (None: all) that share the load."""
+        """Return the mean of a field of `BrokerLoad` over `brokers` (None: all), except closed ones (`sharing`)."""
         shared = sharing(*self._column(column, brokers))
         return math.fsum(shared) / len(shared) if shared else 0.0
 
     def imbalance(self, column: str) -> float:
-        """Return max/mean of this column of `loads` (see `imbalance`)."""
+        """Return max/mean of a field of `BrokerLoad` over all brokers (see the function `imbalance`)."""
         return imbalance(*self._column(column))
 
     def _column(self, name: str, brokers: Sequence[str] | None = None) -> tuple[list[float], list[bool]]:
@@ -210,7 +211,7 @@ def plan_hash(plan: Plan) -> str:
 
 
 def measure_of(strategy: str) -> str:
-    """Return the column of `BrokerLoad` that a strategy balances: `score`, or `throughput` for `uniform`."""
+    """Return the measure that a strategy balances: `score`, or `throughput` for `uniform` (fields of `BrokerLoad`)."""
     return "throughput" if strategy == "uniform" else "score"
 
 
@@ -223,9 +224,10 @@ def sharing(values: Sequence[float], closed: Sequence[bool]) -> list[float]:
 
 
 def imbalance(values: Sequence[float], closed: Sequence[bool]) -> float:
-    """Return max/mean: 1.0 is balanced, 0.0 means no load.
+    """Return the highest value divided by the mean; 1.0 is balanced, 0.0 means no load.
 
-    It is the maximum of all brokers over the mean of those that share the load, or of all if these have no load.
+    `values`: load of each broker. `closed`: whether it accepts no bundle. Closed brokers count in the mean only if all
+    others have no load.
     """
     shared = sharing(values, closed)
     counted = shared if any(shared) else values
@@ -235,10 +237,12 @@ def imbalance(values: Sequence[float], closed: Sequence[bool]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(Answer):
-    """Result of a what-if after the last of its plans, each executed as predicted. Splits are not counted."""
+    """Predicted result of a what-if: the cluster after its plan and all following plans. Splits are not counted."""
 
-    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
-    moves: Annotated[int, Doc("how many, those of this plan included")]
-    cycles: Annotated[int, Doc("how many cycles they take")]
-    seconds: Annotated[float, Doc("until the last of them has landed")]
-    complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]
+    max_mean: Annotated[
+        float, Doc("max/mean after the last plan, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")
+    ]
+    moves: Annotated[int, Doc("number of moves, including those of this plan")]
+    cycles: Annotated[int, Doc("number of cycles for these moves")]
+    seconds: Annotated[float, Doc("seconds until the last bundle has arrived at its new broker")]
+    complete: Annotated[bool, Doc("false: more cycles would be needed than were simulated")]

@@ -11,8 +11,8 @@ class IsolationPolicy:
     """One namespace isolation policy (`NamespaceIsolationData`).
 
     All strings are Java regular expressions for full matches: `namespaces` with `tenant/namespace`, `primary` and
-    `secondary` with the host part of a broker id. `min_limit`: with fewer available primaries, secondaries are
-    candidates too.
+    `secondary` with the host part of a broker id. `min_limit`: if fewer primary brokers are available, secondary
+    brokers may be used, too.
     """
 
     name: str
@@ -24,13 +24,13 @@ class IsolationPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """All policies that restrict the brokers of a bundle.
+    """All policies of Pulsar that restrict the brokers of a bundle.
 
     `isolation`: in the order of Pulsar's map, because the first policy that matches a namespace applies.
     `anti_affinity`: group by namespace. `failure_domains`: brokers by domain, used if `failure_domains_enabled`.
     `unreadable`: namespaces whose own policies could not be read, so their bundles must stay. `unknown`: why the
-    policies of all namespaces are unknown, "" if they are known. `load_manager`: the configured class of the brokers,
-    "": unknown.
+    policies of all namespaces are unknown, "" if they are known. `load_manager`: load manager class in the brokers'
+    settings, "": unknown.
     """
 
     isolation: tuple[IsolationPolicy, ...] = ()

@@ -14,13 +14,13 @@ CODE_OR_EMPTY: Final = ("", *Code)
 
 
 class Like:
-    """Metadata of a plain mapping that has the fields of a type: the OpenAPI document shows that type."""
+    """Metadata of a field: the OpenAPI document shows the type `kind` instead of the field's own type."""
 
     def __init__(self, kind: type) -> None:
         self._kind = kind
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Return the schema of the wrapped value. Pydantic calls this method."""
+        """Return the schema of `kind`. Pydantic calls this method."""
         return handler.generate_schema(self._kind)
 
 

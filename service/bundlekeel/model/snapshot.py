@@ -46,9 +46,10 @@ _MIB: Final = 1024 * 1024
 class BrokerTable:
     """Live brokers with usable reports. Matrices have one row per broker, columns `RESOURCES` or `TRAFFIC`.
 
-    `from_traffic`: resources whose usage follows the traffic (capacity overrides); the others are host usage.
-    `overridden`: resources with a limit from `capacity`, and with `!` those whose limit cannot be true.
-    `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do. `rows`: row by id.
+    `from_traffic`: resources whose usage is computed from the traffic, because the setting `capacity` limits them; the
+    usage of the others is reported. `overridden`: resources with a limit from `capacity`, and with `!` those whose
+    limit cannot be true. `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do.
+    `rows`: row number by broker id.
     """
 
     ids: tuple[str, ...]
@@ -81,7 +82,7 @@ class BrokerTable:
         return np.array(self.non_persistent or (True,) * len(self.ids), dtype=bool)
 
     def wrong(self) -> Bools:
-        """Return a mask of the limits that cannot be true (`wrong_limit_marks`); columns of `RESOURCES`."""
+        """Return a mask of the limits that cannot be true, brokers by `RESOURCES` (see `wrong_limit_marks`)."""
         rows = [[f"!{name}" in touched for name in RESOURCES] for touched in self.overridden]
         return np.array(rows, dtype=bool).reshape(len(self), len(RESOURCES))
 
@@ -104,9 +105,10 @@ def percent_usage(usage: Floats, limit: Floats) -> Floats:
 class BundleTable:
     """Owned bundles, grouped by owner: the bundles of broker b are the rows `starts[b]:starts[b + 1]`.
 
-    `owner`: row of the broker. `namespace`: index into `namespaces`. `latest`, `short`, `long`: traffic in the last
-    report and averages, columns of `TRAFFIC`. `samples`: number of samples of both averages. `counts`: topics,
-    consumers, producers. `system`: whether it is a heartbeat, SLA or `pulsar/system` bundle.
+    `owner`: row number of the broker. `namespace`: index into `namespaces`. `latest`: traffic in the last report,
+    `short`, `long`: short-term and long-term averages, columns of `TRAFFIC`. `samples`: number of samples of both
+    averages. `counts`: topics, consumers, producers. `system`: whether it is a heartbeat, SLA or `pulsar/system`
+    bundle.
     """
 
     names: tuple[str, ...]
@@ -126,11 +128,11 @@ class BundleTable:
         return len(self.names)
 
     def rows_of(self, broker: int) -> slice:
-        """Return the rows of one broker's bundles."""
+        """Return the rows of the bundles of one broker. `broker`: row number of the broker."""
         return slice(int(self.starts[broker]), int(self.starts[broker + 1]))
 
     def rows_named(self, names: Collection[str]) -> list[int]:
-        """Return the rows of these bundles in ascending order; unknown bundles are ignored.
+        """Return the row numbers of the bundles with these names, ascending; unknown names are ignored.
 
         The search reads all names and its results are cached, so one early call for many bundles saves time.
         """
@@ -148,8 +150,8 @@ class Snapshot:
     """Brokers and bundles of the cluster at one time; immutable.
 
     `mode`: `modular` or `extensible`. `excluded`: live brokers without a usable report. `registered`: number of live
-    brokers, with or without a usable report. `intervals`: by row, the maximum age, in ms, of a broker's counters at its
-    `last_update`; 0: the broker reported its values itself; (): all brokers did.
+    brokers, with or without a usable report. `intervals`: by row of the broker, the maximum age, in ms, of values from
+    Prometheus counters at `last_update`; 0: the broker reported its values itself; (): all brokers did.
     """
 
     wall_ms: int
@@ -162,21 +164,21 @@ class Snapshot:
     intervals: tuple[int, ...] = ()
 
     def interval_ms(self, row: int) -> int:
-        """Return the interval of one broker, in ms; 0: the broker reported its values itself."""
+        """Return the maximum age (ms) of the counters of the broker in this row; 0: it reported its values itself."""
         return self.intervals[row] if self.intervals else 0
 
     @property
     def counted(self) -> Bools:
-        """Return a mask of the brokers with values from counters, shape (n,)."""
+        """Return a mask of the brokers whose values come from Prometheus counters, not from load reports."""
         return np.array(self.intervals or [0] * len(self.brokers)) > 0
 
     @property
     def slowest_seconds(self) -> float | None:
-        """Return the longest of the intervals, in seconds; None if a broker reported its values itself."""
+        """Return the largest value of `intervals`, in seconds; None if a broker reported its values itself."""
         return max(self.intervals) / 1000 if self.intervals and all(self.intervals) else None
 
     def broker_row(self, broker_id: str) -> int:
-        """Return the row of a broker, or -1."""
+        """Return the row number of a broker; -1 if it is not in the snapshot."""
         return self.brokers.rows.get(broker_id, -1)
 
 
@@ -190,10 +192,11 @@ def build_snapshot(
     capacity: Sequence[CapacityOverride] = (),
     quantise: bool = True,
 ) -> Snapshot:
-    """Build a frozen snapshot from reports and averages.
+    """Build a read-only snapshot from reports and averages.
 
     A bundle that two brokers report (in transit) belongs to the broker with the newer report, and its traffic is
-    subtracted from the total of the other broker. `quantise`: round the values. All arrays are read-only.
+    subtracted from the total of the other broker. `quantise`: round the values, so that a recorded snapshot is
+    identical.
     """
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
@@ -224,7 +227,7 @@ def build_snapshot(
 
 
 def freeze(*tables: BrokerTable | BundleTable) -> None:
-    """Make all arrays read-only."""
+    """Make all arrays of these tables read-only."""
     for table in tables:
         for item in fields(table):
             value = getattr(table, item.name)
@@ -275,7 +278,10 @@ def _broker_table(
 
 
 def _apply_capacity(override: CapacityOverride, usage: Floats, limit: Floats, from_traffic: Bools) -> tuple[str, ...]:
-    """Replace or ignore resources of one broker in place; return the names of the changed resources."""
+    """Set in place the limits that the override replaces or ignores; return the names of these resources.
+
+    `usage`, `limit`, `from_traffic`: rows of one broker.
+    """
     touched: list[str] = []
     if override.nic_gbps is not None:
         for resource in (BANDWIDTH_IN, BANDWIDTH_OUT):
@@ -303,7 +309,7 @@ def _apply_capacity(override: CapacityOverride, usage: Floats, limit: Floats, fr
 
 
 def fill_from_traffic(usage: Floats, traffic: Floats, from_traffic: Bools) -> None:
-    """Set, in place, the usage of resources that follow the traffic (units as in `RESOURCES`)."""
+    """Compute, in place, the usage of the resources in the mask `from_traffic` from the brokers' traffic."""
     derived = np.zeros_like(usage)
     derived[:, BANDWIDTH_IN] = traffic[:, THROUGHPUT_IN] * KILOBIT_PER_BYTE
     derived[:, BANDWIDTH_OUT] = traffic[:, THROUGHPUT_OUT] * KILOBIT_PER_BYTE
@@ -314,7 +320,7 @@ def fill_from_traffic(usage: Floats, traffic: Floats, from_traffic: Bools) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """All bundles of a snapshot, in order, and their rows in the averages (-1: unknown)."""
+    """Names of all bundles of a snapshot, and their row numbers in `averages` (-1: not in it)."""
 
     names: list[str]
     rows: Ints
@@ -361,7 +367,7 @@ def _stack(parts: list[Floats] | list[Ints], width: int) -> Floats:
 
 
 def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows: Ints) -> list[Bools | None]:
-    """Return for each report None (keep all), or a mask without the bundles that a newer report claims."""
+    """Return, for each report, a mask without the bundles that a newer report lists too; None: keep all bundles."""
     has_row = rows >= 0
     unknown = [names[place] for place in np.flatnonzero(~has_row).tolist()]
     if len(set(unknown)) == len(unknown) and not (np.bincount(rows[has_row]) > 1).any():
@@ -379,7 +385,10 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
 
 
 def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
-    """Group the bundles by the new owners (rows of `brokers` brokers); drop bundles whose owner is -1."""
+    """Return the bundles in the order of new owners; bundles without an owner are dropped.
+
+    `owner`: row number of each bundle's new broker, -1: none. `brokers`: number of brokers.
+    """
     order = np.argsort(owner, kind="stable")[np.count_nonzero(owner < 0) :]
     starts = np.zeros(brokers + 1, dtype=np.int64)
     np.cumsum(np.bincount(owner[order], minlength=brokers), out=starts[1:])
@@ -399,7 +408,7 @@ def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
 
 
 def digest_of(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:
-    """Return SHA-256 (32 hex digits) over brokers, bundles and excluded brokers: equal digests mean equal input."""
+    """Return 32 hex digits of SHA-256 over brokers and bundles: equal digests mean equal input of a plan."""
     sha = hashlib.sha256()
     for text in (brokers.ids, bundles.names, tuple(item.broker_id for item in excluded)):
         sha.update("\0".join(text).encode())

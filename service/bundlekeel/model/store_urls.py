@@ -16,9 +16,10 @@ _OTHER_STORES = {"etcd", "oxia", "rocksdb", "memory"}
 
 
 def parse_store_url(url: str, *, field: str = "metadata_store") -> tuple[str, str]:
-    """Split `zk:h1:2181,h2:2181/pulsar` into `("h1:2181,h2:2181", "/pulsar")`; without a chroot the second is "".
+    """Split the address of ZooKeeper into hosts and chroot.
 
-    A bare host list is accepted too, as in Pulsar, and BookKeeper's prefix `metadata-store:` is dropped. Raises
+    `zk:h1:2181,h2:2181/pulsar` becomes `("h1:2181,h2:2181", "/pulsar")`; without a chroot, the second string is "". A
+    bare host list is accepted too, as in Pulsar, and BookKeeper's prefix `metadata-store:` is dropped. Raises
     ConfigError if it is another kind of store or not an address.
     """
     text = url.strip().removeprefix("metadata-store:")

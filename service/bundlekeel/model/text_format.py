@@ -1,4 +1,4 @@
-"""Times, counts and values as text, without the clock and the calendar of the machine."""
+"""Times, counts and values as text. The results do not depend on the clock, time zone or language of the machine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def numbered(count: int, noun: str, verb: str = "") -> str:
 
 
 def how_far(done: int, total: int, noun: str, seconds: float) -> str:
-    """Return the progress of work after `seconds`: `31 of 96 tasks, 2.4 a second, 27 s left`."""
+    """Return the progress of a job that started `seconds` ago: `31 of 96 tasks, 2.4 a second, 27 s left`."""
     counted = f"{done} of {numbered(total, noun)}"
     if not done or not seconds:
         return counted
@@ -70,7 +70,7 @@ def how_far(done: int, total: int, noun: str, seconds: float) -> str:
 
 
 def unknown_broker(name: str, registered: Iterable[str]) -> str:
-    """Return the message for an unknown broker, with the most similar registered brokers, or else some of them."""
+    """Return the message for a broker that does not exist, with the most similar registered brokers, if any."""
     ids = sorted(registered)
     host = name.rpartition(":")[0]
     near = [item for item in ids if name and item.startswith(name)]
@@ -81,13 +81,16 @@ def unknown_broker(name: str, registered: Iterable[str]) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first `MOST_NAMES` names, and the number of the others."""
+    """Return the first `MOST_NAMES` names as text, and how many others there are."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 
 
 def limits_text(limits: Mapping[str, Any], spell: Callable[[Any], str] = "{:.15g}".format) -> str:
-    """Return limits, by pydantic's names, as `from 1 to 100`, `1 or more`, `more than 0 and at most 100`."""
+    """Return the limits of a number as text: `from 1 to 100`, `1 or more`, `more than 0 and at most 100`.
+
+    `limits`: by pydantic's names `ge`, `gt`, `le`, `lt`.
+    """
     texts = {name: spell(limits[name]) for name in LIMITS if limits.get(name) is not None}
     if texts.keys() == {"ge", "le"}:
         return f"from {texts['ge']} to {texts['le']}"
@@ -95,24 +98,30 @@ def limits_text(limits: Mapping[str, Any], spell: Callable[[Any], str] = "{:.15g
 
 
 def share(change: float, before: float) -> str:
-    """Return a change in percent of `before`, or as a number if `before` is 0."""
+    """Return a change as text, in percent of the value `before`; as a number if `before` is 0."""
     if before <= 0:
         return "as before" if change == 0 else f"{change:+.3g} from 0"
     return f"{change / before:+z.1%}"
 
 
 def level(imbalance: float) -> str:
-    """Return max/mean as text. `imbalance`: the part of max/mean above 1, as stored."""
+    """Return max/mean (highest broker load / mean load) as text. `imbalance`: max/mean minus 1, as it is stored."""
     return f"{1 + imbalance:.3f}"
 
 
 def max_mean(before: float, after: float) -> str:
-    """Return two stored imbalances as `max/mean 1.080 -> 1.077 (part above 1: -4.5%)`."""
+    """Return the change of max/mean as text: `max/mean 1.080 -> 1.077 (part above 1: -4.5%)`.
+
+    `before`, `after`: max/mean minus 1.
+    """
     return f"max/mean {level(before)} -> {level(after)} (part above 1: {share(after - before, before)})"
 
 
 def gain(moves: tuple[float, float], imbalance: tuple[float, float]) -> str:
-    """Return how other settings change moves per hour and max/mean, as text. Both arguments are (before, after)."""
+    """Return as text how changed parameters affect moves per hour and max/mean.
+
+    Both arguments are (before, after); `imbalance`: max/mean minus 1.
+    """
     then, now = moves
     text = f"moves an hour {figure(then, 3)} -> {figure(now, 3)} ({share(now - then, then)})"
     return f"{text}, {max_mean(*imbalance)}"
@@ -132,7 +141,7 @@ def figure(value: float, digits: int = 4) -> str:
 
 
 def suggest(word: str, words: Iterable[str]) -> str:
-    """Return `; did you mean "x"?`, or "" if none of `words` is near."""
+    """Return `; did you mean "x"?` with the most similar of `words`; "" if none is similar to `word`."""
     by_lower = {name.lower(): name for name in words}
     lower = word.lower()
     # In short words, one letter is a larger part of the difference.

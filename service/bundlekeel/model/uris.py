@@ -1,6 +1,6 @@
-"""Addresses in settings. Responses, logs and errors show them, so they must not contain credentials.
+"""Checks of addresses in settings. Responses, logs and errors show addresses, so these must not contain credentials.
 
-The returned reasons never contain the address.
+The reasons that these functions return never contain the address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECRET_OPTION = re.compile(r"(?:^|_)(?:credentials?|key|password|secret|sig|sig
 
 
 def place_fault(text: str) -> str:
-    """Return why `text` is not a directory or a URI with `://` and without credentials; "" if it is."""
+    """Return why `text` is neither a directory nor a URI without credentials; "" if it is one."""
     if not text.strip() or _NO_PLACE.match(text):
         return "neither a folder nor a URI with ://"
     return credentials_fault(text)
@@ -49,7 +49,7 @@ def host_and_port(url: str) -> tuple[str, int | None]:
 
 
 def folder_named(text: str) -> str:
-    """Return the local folder of this address; "" for another store."""
+    """Return the local directory of a path or of a `file://` URI; "" if the address is of another store."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return text
@@ -57,7 +57,7 @@ def folder_named(text: str) -> str:
 
 
 def credentials_fault(text: str) -> str:
-    """Return why `text` must not be shown; "" if it is not a URI or contains no credentials."""
+    """Return why `text` must not be shown; "" if it is not a URI or has no credentials in it."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return ""

@@ -1,1 +1,1 @@
-"""Planning: engine, draft, ledger, pressure, invariants, effects."""
+"""Planning: decide which bundles move or are split, from a snapshot of the cluster. No I/O."""

@@ -1,13 +1,15 @@
 """The decision rule: act when an imbalance has cost more than the moves that would end it.
 
-An *excess* begins when a broker differs from the others by more than the strategy tolerates. Each second costs the
-square of the excess: 1 where the difference is twice the tolerated one, 4 where it is three times. A plan is made when
-this cost, since the excess began, exceeds the price of the moves. An excess that ended without moves, or that returned
-on the other side after moves, is a swing. A new excess of that size must first last longer than a swing did, unless a
-swing is so costly that following each one is worth its moves. This is the ski-rental problem with a prediction.
+An *excess* is a period in which a broker's load differs from the others by more than the strategy tolerates. Each
+second of it costs the square of the excess: 1 if the difference is twice the tolerated one, 4 if it is three times. A
+plan is made when this cost, since the excess began, exceeds the price of the moves. An excess that ended without moves,
+or that turned into the opposite excess after moves, is a *swing*. A new excess of that size must first last longer than
+the swing did, unless a swing is so costly that following each one is worth its moves. This is the ski-rental problem
+with a prediction.
 
-Costs count the time that was measured, neither cycles nor readings, so load reports and counters lead to the same
-decisions. Sources: PIP-364 (jitter must cause no moves); docs/concepts/decision-rule.md explains the rule to operators.
+The cost grows with the measured time, not with the number of cycles or readings, so load reports and counters lead to
+the same decisions. Sources: PIP-364 (jitter must cause no moves); docs/concepts/decision-rule.md explains the rule to
+operators.
 """
 
 from __future__ import annotations
@@ -80,10 +82,10 @@ CONFIRMING_READINGS: Final = 2
 class Measured:
     """Measurements of the brokers in this cycle, one row per broker.
 
-    `scores`: as reported. `traffic`: bytes/s, in and out, measured at the same time as the score; -1: unknown. `cost`:
-    estimated score per byte/s. `updated_ms`: time of the report or counters; if it is unchanged, the broker has not
-    reported, so its load has not changed. `until_ms`: end of the time for which the score is valid, Unix ms. `seconds`:
-    maximum length of the time over which the score is a mean.
+    `scores`: reported score. `traffic`: bytes/s, in and out, measured at the same time as the score; -1: unknown.
+    `cost`: estimated score per byte/s. `updated_ms`: time of the report or counters; if it is unchanged, the broker has
+    not reported, so its load has not changed. `until_ms`: end of the time for which the score is valid, Unix ms.
+    `seconds`: maximum length of the time over which the score is a mean.
     """
 
     ids: Sequence[str]
@@ -98,10 +100,10 @@ class Measured:
 def follow_levels(
     earlier: Mapping[str, BrokerCourse], brokers: Measured, moving: Collection[str]
 ) -> tuple[dict[str, BrokerCourse], Floats]:
-    """Return the load history of each broker with the new measurements, and the newly measured seconds, shape (n,).
+    """Return each broker's load history with the new measurements, and the newly measured seconds, shape (n,).
 
-    `moving`: brokers whose reports do not show their moves yet; their level starts again with the first report that
-    shows them.
+    `earlier`: load histories before this cycle. `moving`: brokers whose reports do not show their moves yet; their mean
+    score starts again with the first report that shows the moves.
     """
     courses: dict[str, BrokerCourse] = {}
     seconds = np.zeros(len(brokers.ids))
@@ -146,9 +148,10 @@ def follow_levels(
 def _advance_level(
     course: BrokerCourse, score: float, traffic: float, seconds: float, least: float, cost: float
 ) -> BrokerCourse:
-    """Add one reading to the means, or start new ones if the load has changed by more than its noise.
+    """Add one reading to the broker's mean score and mean traffic, or restart the means if its load has changed.
 
-    `least`: smallest relevant change of traffic, bytes/s. `cost`: cost of traffic, score per byte/s.
+    The load has changed if the reading differs by more than noise. `least`: smallest relevant change of traffic,
+    bytes/s. `cost`: score per byte/s of traffic.
     """
     level, mean_traffic, mean_seconds = course.level, course.traffic, course.seconds
     low, high = sorted((traffic, mean_traffic))
@@ -187,9 +190,9 @@ def _with_reading(
 
 
 def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
-    """Return the variance of a mean of one second of this broker's score; 0: unknown.
+    """Return the variance that noise causes in a broker's score, for a mean over one second; 0: unknown.
 
-    `late`: use only the later half of its readings.
+    `late`: use only the later half of the broker's readings.
     """
     changes = [
         (score - before) / math.sqrt(1 / seconds + 1 / lasted)
@@ -208,17 +211,18 @@ def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
 
 
 def has_fallen(course: BrokerCourse) -> bool:
-    """Return whether this broker's CPU use has recently fallen without its traffic, by counters."""
+    """Return whether the CPU use of a broker has recently fallen although its traffic (by counters) has not."""
     level, traffic = course.steady
     explained = level * min(1.0, course.traffic / traffic) if traffic > 0 else 0.0
     return course.until_ms - course.steady_ms < 1000 * STEADY_SECONDS and course.level < FALLEN_SHARE * explained
 
 
 def differences(scores: Floats, mean: float) -> Floats:
-    """Return how far each broker is from its counterpart on the other side of the mean, shape (n,).
+    """Return how far each broker is from its counterpart on the other side of the mean score, shape (n,).
 
-    The counterpart is as far from the mean as the broker itself, but at most as far as the farthest broker there. A
-    single extreme broker therefore differs by about its own distance, and the many on the other side by little.
+    The counterpart is as far from the mean as the broker itself, but at most as far as the farthest broker on that
+    side. So a single extreme broker differs by about its own distance, and the many brokers on the other side differ by
+    little.
     """
     distance = scores - mean
     hottest, coldest = max(float(distance.max(initial=0.0)), 0.0), max(float(-distance.min(initial=0.0)), 0.0)
@@ -228,16 +232,17 @@ def differences(scores: Floats, mean: float) -> Floats:
 
 
 def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
-    """Return by how much a difference of each broker may be noise, in score, shape (n,)."""
+    """Return the part of each broker's difference from the others that may be noise, in score; shape (n,)."""
     variance = np.array([_least_noise(courses[broker]) / max(courses[broker].seconds, 1.0) for broker in ids])
     noise: Floats = DOUBT_DEVIATIONS * np.sqrt(variance + (variance.mean() if len(variance) else 0.0))
     return noise
 
 
 def _least_noise(course: BrokerCourse) -> float:
-    """Return the noise of the broker's score; of only its later readings if that is less and counters are few yet.
+    """Return the variance that noise causes in a broker's score (see `noise_of`).
 
-    After a start, the CPU use of a broker varies more, because the JVM still compiles its code.
+    After a start, the CPU use of a broker varies more, because the JVM still compiles its code. So while there are few
+    readings of counters, the later half of them is used alone if it has less noise.
     """
     noise = noise_of(course)
     has_few_counters = course.traffic >= 0 and len(course.readings) < NOISE_READINGS
@@ -252,12 +257,14 @@ def follow_excesses(
     seconds: Floats,
     moving: Collection[str],
 ) -> dict[str, BrokerCourse]:
-    """Return the load history of each broker, with the newly measured time added to the cost of its excess.
+    """Return each broker's load history, with the newly measured time added to the cost of its excess.
+
+    An excess is a period in which a broker differs from the others by more than tolerated.
 
     Args:
         hot: whether the broker is above the mean, shape (n,).
-        excess: difference beyond the tolerated one, in tolerances, shape (n,); below 0: tolerated.
-        seconds: newly measured, shape (n,).
+        excess: difference divided by the tolerated difference, minus 1, shape (n,); below 0: tolerated.
+        seconds: newly measured seconds, shape (n,).
         moving: brokers whose moves do not show in reports yet; the cost of their excess does not grow.
     """
     advanced = dict(courses)
@@ -305,7 +312,12 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
 
 
 def _turn(course: BrokerCourse, acted: Excess, started: Excess) -> BrokerCourse:
-    """Record a swing, because a broker differs to the other side after moves; not if the plan moved too much."""
+    """Record a swing if a broker that was too loaded has too little load after moves, or vice versa.
+
+    `acted`: period of too large a difference, which caused the moves. `started`: such a period on the other side, after
+    them. It is not a swing if `started` began directly after the moves while the load did not change: the plan moved
+    too much.
+    """
     since = course.acted_seconds
     if course.traffic >= 0 and since < SETTLING_SECONDS and course.seconds >= since + started.seconds:
         return course
@@ -326,7 +338,10 @@ def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCou
 
 
 def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
-    """Remove an excess that has ended; it is a swing unless moves ended it."""
+    """Remove an excess (period of too large a difference) that has ended from a broker's load history.
+
+    Unless moves ended it, it is recorded as a swing (an excess that ends without moves).
+    """
     course = replace(course, excess=None)
     if course.acted is not None and course.acted.since_ms >= excess.since_ms:
         return course
@@ -334,9 +349,11 @@ def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
 
 
 def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse:
-    """Store an ended excess as the swing of this broker, combined with the stored swing.
+    """Record an ended excess as a swing (a period of too large a difference that ends without moves).
 
-    If the two differ by more than `SWING_LIKENESS`, they are different swings, and only the costlier one is stored.
+    It is combined with the swing recorded before. If their costs per second differ by more than the factor
+    `SWING_LIKENESS`, they are different swings, and only the costlier one is kept. `rate`: cost per second of the
+    excess.
     """
     if excess.longest > LONGEST_SWING_SECONDS:
         return course
@@ -354,7 +371,10 @@ def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse
 
 
 def swing_seconds(course: BrokerCourse) -> float:
-    """Return how long a swing of this broker lasts, in seconds; 0: no swing is stored."""
+    """Return the length of the recorded swing of this broker, in seconds; 0: none, or it is too long ago.
+
+    A swing is a period of too large a difference that ended without moves.
+    """
     if course.swing is None:
         return 0.0
     age = (course.until_ms - course.swing.at_ms) / 1000
@@ -362,14 +382,15 @@ def swing_seconds(course: BrokerCourse) -> float:
 
 
 def is_confirmed(course: BrokerCourse) -> bool:
-    """Return whether enough readings in a row show this excess."""
+    """Return whether enough readings in a row show that this broker differs by more than tolerated."""
     return course.excess is not None and course.excess.readings >= CONFIRMING_READINGS
 
 
 def held_seconds(course: BrokerCourse, worth: float) -> float:
-    """Return how long the excess must last, in seconds, because swings end without moves; 0: no such condition.
+    """Return how long too large a difference must last before bundles move, in seconds; 0: no such condition.
 
-    `worth`: cost of a swing from which each swing is followed, in the unit of the price.
+    The condition exists because the difference may be a swing, which ends without moves. `worth`: a swing that costs at
+    least this is always followed by moves (in the unit of the price of moves).
     """
     excess, swing, lasts = course.excess, course.swing, swing_seconds(course)
     if excess is None or swing is None or excess.mean_rate > SWING_LIKENESS * swing.rate:
@@ -381,11 +402,13 @@ def held_seconds(course: BrokerCourse, worth: float) -> float:
 def acted(
     courses: Mapping[str, BrokerCourse], reasons: Collection[str], sides: Mapping[str, str]
 ) -> dict[str, BrokerCourse]:
-    """Return each broker's load history after moves: means start again; an excess on the other side will be a swing.
+    """Return the load histories after moves: means start again.
+
+    If a broker differs to the opposite side later, that counts as a swing.
 
     Args:
-        reasons: brokers whose excess is the reason of the moves.
-        sides: `hot` or `cold`, by broker that gives or takes a bundle.
+        reasons: brokers that differed by more than tolerated, which is the reason of the moves.
+        sides: `hot` (above the mean) or `cold`, by broker that gives or takes a bundle.
     """
     after = dict(courses)
     costly = [item.excess for name in reasons if (item := courses[name]).excess is not None]
@@ -403,21 +426,25 @@ def acted(
 
 
 def price_of(moves: int, move_price: float) -> float:
-    """Return the price of a plan with this many moves, in the unit of the cost."""
+    """Return the price of a plan with this number of moves, in the unit of the cost of an imbalance."""
     return move_price * (PLAN_MOVES + moves)
 
 
 def fewest_moves(loads: Floats, want: float) -> int:
-    """Return how many of the largest loads add up to 80 % of `want` (or of all loads, if they are less); at least 1.
+    """Return how many of the largest bundles carry 80 % of `want`; at least 1.
 
-    Loads far above `want` do not count.
+    `loads`: load of each bundle; loads far above `want` do not count. If all together carry less than `want`, return
+    how many carry 80 % of that.
     """
     sums = np.cumsum(np.sort(loads[loads <= 1.5 * want])[::-1])
     return int(np.searchsorted(sums, 0.8 * min(want, sums[-1]))) + 1 if len(sums) else 1
 
 
 def is_due_soon(course: BrokerCourse, price: float, within: float) -> bool:
-    """Return whether the excess may exceed its price `within` seconds, so that an early reading is useful."""
+    """Return whether the cost of the broker's imbalance may exceed `price` within `within` seconds.
+
+    If so, an early reading of the broker is useful.
+    """
     excess = course.excess
     if excess is None or excess.rate <= 0:
         return False

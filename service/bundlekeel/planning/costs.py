@@ -68,13 +68,13 @@ Three = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEvidence:
-    """Summary of the measurements of one broker. Levels are (msg/s, bytes/s, CPU in percent of one core).
+    """Summary of the measurements of one broker. A level is (msg/s, bytes/s, CPU in percent of one core).
 
     `reported`: `lastUpdate` of the newest measurement (Unix ms). `steady`: msg/s and bytes/s that have changed little
     since `since` (Unix ms, 0: since before the first report). `idle`: CPU without traffic, -1: never measured. `near`,
-    `far`: mean level over some minutes, and over an hour, both since the base last jumped. `moments`: sums of squares
-    and products of near minus far (messages², messages bytes, bytes², messages CPU, bytes CPU). `noise`: variance of
-    the CPU that costs do not explain.
+    `far`: mean level over some minutes, and over an hour. Both start again when the CPU that no bundle causes changes.
+    `moments`: sums of squares and products of near minus far (messages², messages bytes, bytes², messages CPU, bytes
+    CPU). `noise`: variance of the CPU that costs do not explain.
     """
 
     reported: int = 0
@@ -91,8 +91,8 @@ class BrokerEvidence:
 class CpuCosts:
     """Everything learned about CPU costs, as stored between cycles.
 
-    `prior`: cost by comparison of brokers, percent of one core per msg/s and per byte/s, (0, 0): unknown; `compared`:
-    newest `lastUpdate` in that comparison (Unix ms).
+    `prior`: costs from a comparison of all brokers, percent of one core per msg/s and per byte/s, (0, 0): unknown;
+    `compared`: newest `lastUpdate` in that comparison (Unix ms).
     """
 
     brokers: Mapping[str, BrokerEvidence] = field(default_factory=dict)
@@ -106,10 +106,10 @@ class CpuCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """Costs of the cluster and factors of brokers, with 95 % intervals (low, high). All values are 0 or more.
+    """Estimated CPU costs of traffic, with 95 % intervals (low, high). All values are 0 or more.
 
-    `cost`, `cost_interval`: percent of one core per msg/s and per byte/s, shapes (2,) and (2, 2); `factor`,
-    `factor_interval`: each broker's cost divided by the cluster's cost, shapes (n,) and (n, 2).
+    `cost`, `cost_interval`: costs in the cluster, in percent of one core per msg/s and per byte/s, shapes (2,) and (2,
+    2). `factor`, `factor_interval`: cost of each broker divided by the cluster's cost, shapes (n,) and (n, 2).
     """
 
     cost: Floats
@@ -118,7 +118,10 @@ class CostEstimate:
     factor_interval: Floats
 
     def caused(self, traffic: Floats, factor: Floats | float) -> Floats:
-        """Return the CPU that this traffic costs, percent of one core; one value per row of `traffic` (n, 4)."""
+        """Return the CPU that this traffic costs, percent of one core; one value per row of `traffic`, shape (n, 4).
+
+        `factor`: cost of the broker divided by the cluster's cost, for each row or for all.
+        """
         cpu: Floats = _volumes(traffic) @ self.cost * factor
         return cpu
 
@@ -142,7 +145,7 @@ class _Columns:
         self.near, self.far, self.moments = table[:, 2:5], table[:, 5:8], table[:, 8:13]
 
     def evidence(self, row: int) -> BrokerEvidence:
-        """Return one row as a value; nine digits are enough, and keep the stored memory small."""
+        """Return the measurements of the broker in this row, rounded to nine digits to keep the stored data small."""
         values = [float(f"{value:.9g}") for value in self.table[row].tolist()]
         return BrokerEvidence(
             reported=int(self.reported[row]),
@@ -157,13 +160,13 @@ class _Columns:
 
 
 def _volumes(traffic: Floats) -> Floats:
-    """Return msg/s and bytes/s, in and out together; shape (n, 2)."""
+    """Return msg/s and bytes/s, each the sum of in and out; shape (n, 2). `traffic`: columns of `TRAFFIC`."""
     messages, size = traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
     return np.column_stack((messages, size))
 
 
 def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()) -> CpuCosts:
-    """Return the costs updated with this snapshot; reports that were already used add nothing.
+    """Return the CPU costs of traffic, updated with this snapshot; reports that were already used add nothing.
 
     Brokers in `unsettled` are ignored: traffic and CPU in their reports are from different times. Brokers that have
     just started (which needs CPU), have no CPU limit, or use all of their CPU are ignored, too.
@@ -205,9 +208,10 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
 
 
 def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float) -> Bools:
-    """Update since when each broker's traffic is steady; return a mask of brokers whose CPU belongs to their traffic.
+    """Update since when traffic is steady; return a mask of brokers whose CPU and traffic belong together.
 
-    Counters measure both at the same time. A load report does not, so its traffic must be steady for `wait_ms`.
+    Counters measure CPU and traffic at the same time. A load report does not, so its traffic must be steady for
+    `wait_ms`.
     """
     reported = snapshot.brokers.last_update
     repeated = columns.steady.any(axis=1) | (columns.reported > 0)
@@ -218,7 +222,7 @@ def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float
 
 
 def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:
-    """Return the costs with a newer comparison of brokers, weighted by the time since the last comparison."""
+    """Return the costs, adapted to a newer comparison of brokers: the more, the older the last comparison is."""
     if not any(prior) or (any(costs.prior) and newest <= costs.compared):
         return costs
     if any(costs.prior):
@@ -235,10 +239,11 @@ def _gain(times: float | Floats) -> Floats:
 
 
 def _compare(volumes: Floats, caused: Floats) -> tuple[float, float]:
-    """Return the cost per msg/s and per byte/s by comparison of the brokers.
+    """Return the CPU cost per msg/s and per byte/s by comparison of the brokers.
 
-    For each tested split of the cost between messages and bytes, the cost is a low quantile of CPU per traffic. The
-    chosen split leaves the least CPU unexplained; it is one half if all splits are equally good.
+    `volumes`: msg/s and bytes/s of each broker, shape (n, 2). `caused`: its CPU minus the CPU of an idle broker. For
+    each tested split of the cost between messages and bytes, the cost is a low quantile of CPU per traffic. The chosen
+    split leaves the least CPU unexplained; it is one half if all splits are equally good.
     """
     if not volumes.any():
         return 0.0, 0.0
@@ -263,12 +268,12 @@ def _compare(volumes: Floats, caused: Floats) -> tuple[float, float]:
 
 
 def _restart(columns: _Columns, levels: Floats, rows: Bools) -> None:
-    """Set both means of these brokers to `levels`, because their bases have changed."""
+    """Restart the short-term and the long-term mean of the brokers in the mask `rows` with their present `levels`."""
     columns.near[rows] = columns.far[rows] = levels[rows]
 
 
 def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: Parameters, fresh: Bools) -> None:
-    """Update the mean levels of brokers with new readings, and add their changes to the evidence of costs."""
+    """Update the mean traffic and CPU of brokers with new readings (mask `fresh`), and learn costs from the changes."""
     brokers = snapshot.brokers
     usage, limit = brokers.usage[:, CPU], brokers.limit[:, CPU]
     levels = np.column_stack((_volumes(brokers.traffic), usage))
@@ -303,13 +308,16 @@ def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: 
 
 
 def _split_change(change: Floats, costs: CostEstimate) -> tuple[Floats, Floats]:
-    """Return the change of CPU that the change of traffic explains, and the rest of the change of CPU."""
+    """Divide a change of CPU into the part that the change of traffic explains, and the rest.
+
+    `change`: change of msg/s, bytes/s and CPU of each broker, shape (n, 3).
+    """
     explained = change[:, :2] @ costs.cost * costs.factor
     return explained, change[:, 2] - explained
 
 
 def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstimate:
-    """Return the cluster's costs, and the factors of the brokers `ids`. `limit`: their CPU limits, % of one core."""
+    """Return the cluster's CPU costs and the factors of the brokers `ids`; `limit`: CPU limits, % of one core."""
     columns, every = _Columns(costs.brokers, ids), _Columns(costs.brokers, tuple(costs.brokers))
     prior = np.array(costs.prior)
     least = (_NOISE * float(limit.mean())) ** 2 if len(limit) else 1.0
@@ -333,7 +341,7 @@ def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstima
 
 
 def _bounded(matrix: Floats, right: Floats) -> Floats:
-    """Solve for two multiples of at least 0: if one would be negative, it is 0 and only the other is solved for."""
+    """Solve a linear equation for two values; a negative value becomes 0, and the other is solved again."""
     solved = np.linalg.solve(matrix, right)
     for place in np.flatnonzero(solved < 0).tolist():
         other = 1 - place
@@ -344,7 +352,7 @@ def _bounded(matrix: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCosts:
-    """Costs of each broker in units for operators; one row per broker.
+    """CPU costs of each broker in units for operators; one row per broker.
 
     `base`: share of its CPU limit that no bundle causes (0 to 1, NaN: no limit). `seconds`, `low`, `high`: CPU seconds
     per message and per byte with a 95 % interval, shapes (n, 2). `capacity`: msg/s at which its present mix of traffic
@@ -359,7 +367,7 @@ class BrokerCosts:
 
 
 def broker_costs(costs: CpuCosts, brokers: BrokerTable) -> BrokerCosts:
-    """Return the costs of these brokers at their reported usage and traffic."""
+    """Return the CPU costs of these brokers at their reported usage and traffic."""
     usage, limit = brokers.usage[:, CPU], np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.nan)
     estimates = estimate(costs, brokers.ids, brokers.limit[:, CPU])
     caused = np.minimum(estimates.caused(brokers.traffic, estimates.factor), usage)

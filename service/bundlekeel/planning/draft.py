@@ -1,10 +1,11 @@
 """Working copy of the cluster for a plan: predicted load of every broker, updated by each move.
 
 The expected traffic of a bundle is its share, by short-term averages, of its broker's reported traffic. So the parts
-add up to the whole even while averages lag behind a change. Its pressure on a resource is the broker's usage times the
-bundle's share of the traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes. Its CPU is
-the learned cost of its messages and bytes (planning/costs.py); the rest is the broker's base and stays. On the
-target, the pressure is the same absolute amount, compared with the target's own limit, so brokers may differ in size.
+add up to the whole even while averages lag behind a change. Its pressure on a resource (the usage that it causes) is
+the broker's usage times the bundle's share of the traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct
+memory by bytes. Its CPU is the learned cost of its messages and bytes (planning/costs.py); the rest of the CPU is the
+broker's base and stays. On the target, the pressure is the same absolute amount, compared with the target's own limit,
+so brokers may differ in size.
 """
 
 from __future__ import annotations
@@ -39,8 +40,6 @@ from bundlekeel.planning.targets import Coldest
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Usage, traffic, number of bundles and score of every broker."""
-
     usage: Floats
     traffic: Floats
     bundles: Ints
@@ -49,7 +48,10 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Scores of source and target after the move of each of `rows` alone; the target's is infinite if forbidden."""
+    """Predicted scores of a source and a target broker, for each of several bundles if only this bundle moved.
+
+    `rows`: row numbers of the bundles. `target_after`: infinite if the bundle may not move to the target.
+    """
 
     rows: Ints
     source_after: Floats
@@ -62,7 +64,7 @@ EXACT = 1e-6
 
 
 class Draft:
-    """Predicted state of the cluster; mutable, lives for one `plan()` call."""
+    """Predicted load of all brokers while one plan is made; each planned move changes it."""
 
     def __init__(
         self,
@@ -77,10 +79,10 @@ class Draft:
     ) -> None:
         """Prepare the draft without moves.
 
-        `costs`: CPU costs before this snapshot (`StrategyMemory.costs`), to which the draft adds the snapshot.
-        `learned`: costs that already include the snapshot, instead of `costs`. `scale`: mean load since the last change
-        of the load, divided by the load of the last reading, shape (n, 1). It is not applied to traffic from counters,
-        which is exact.
+        `turn`: broker row at which `round_robin` continues. `costs`: CPU costs before this snapshot
+        (`StrategyMemory.costs`), to which the draft adds the snapshot. `learned`: costs that already include the
+        snapshot, instead of `costs`. `scale`: each broker's mean load since its load last changed, divided by its last
+        reading, shape (n, 1). It is not applied to traffic from counters, which is exact.
         """
         brokers = snapshot.brokers
         self.costs = learn(costs, snapshot, params, ledger.unsettled()) if learned is None else learned
@@ -123,7 +125,7 @@ class Draft:
         self._waive_topic_limit()
         self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy(), self.score.copy())
 
-    # --- books ---
+    # --- moves that the snapshot does not show yet ---
 
     def _apply_ledger(self, ledger: Ledger) -> None:
         if not ledger.entries:
@@ -166,21 +168,24 @@ class Draft:
 
     @property
     def usage_before(self) -> Floats:
-        """Return every broker's usage before the plan, after the moves in the ledger; columns of `RESOURCES`."""
+        """Return each broker's usage before the plan, including earlier moves that reports do not show yet."""
         return self._before.usage
 
     @property
     def score_before(self) -> Floats:
-        """Return the score of every broker before the plan, after the moves in the ledger, shape (n,)."""
+        """Return each broker's score before the plan, including earlier moves that reports do not show yet."""
         return self._before.score
 
     @property
     def highest_before(self) -> float:
-        """Return the highest score before the plan, after the moves in the ledger."""
+        """Return the highest of `score_before`."""
         return float(self._before.score.max(initial=0.0))
 
     def carried(self) -> dict[str, Traffic4]:
-        """Return the traffic by broker before the plan, after the moves in the ledger; {} if no budget needs it."""
+        """Return the traffic by broker before the plan, including earlier moves that reports do not show yet.
+
+        Returns {} if no budget limits the traffic that may move.
+        """
         if self.params.max_traffic_share_per_cycle >= 1:
             return {}
         return {broker: four(row) for broker, row in zip(self.snapshot.brokers.ids, self._before.traffic, strict=True)}
@@ -200,7 +205,7 @@ class Draft:
         return expected
 
     def pressure(self, broker: int) -> Floats:
-        """Return each reported bundle's use of the broker's resources; shape (n, 6), absolute units."""
+        """Return the usage that each reported bundle of the broker causes; shape (n, 6), units of `RESOURCES`."""
         pressure = self._pressure.get(broker)
         if pressure is None:
             pressure = self._pressure[broker] = self._compute_pressure(broker)
@@ -230,13 +235,13 @@ class Draft:
         return score_of(usage, self.limit, self.weights)
 
     def loaded_score(self) -> Floats:
-        """Return the scores without the CPU that no bundle causes; one value per broker."""
+        """Return the score that each broker would have without the CPU that no bundle causes."""
         usage = self.usage.copy()
         usage[:, CPU] -= self.base_cpu()
         return score_of(usage, self.limit, self.weights)
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
-        """Return the scores that these usages would give, by the limits of one broker or of one broker per row."""
+        """Return the score for each row of `usage`. `broker`: the broker whose limits apply, or one broker per row."""
         scored: Floats | None = None
         for column in self._scored:
             weighted = self._by_column(usage, broker, column)
@@ -244,7 +249,7 @@ class Draft:
         return np.zeros(len(usage)) if scored is None else scored / 100
 
     def _by_column(self, usage: Floats, broker: int | Ints | slice, column: ScoredColumn) -> Floats:
-        """Return each usage of one resource as weighted percent of its limit."""
+        """Return each usage of one resource in percent of its limit, times the weight of the resource."""
         place, limit32, weight = column
         percent = usage[:, place].astype(np.float32)
         percent /= limit32[broker]
@@ -253,14 +258,18 @@ class Draft:
         return weighted
 
     def movable(self, broker: int, eligible: Bools) -> Ints:
-        """Return the rows of the broker's bundles that may move: eligible, not moved yet, not in the ledger."""
+        """Return the rows of the broker's bundles that may move.
+
+        They are in the mask `eligible`, not moved yet in this plan, and not in the ledger of preallocated bundles
+        (moves that load reports do not show yet).
+        """
         rows = self.snapshot.bundles.rows_of(broker)
         free = eligible[rows] & ~self.moved[rows] & ~self.in_books[rows]
         movable: Ints = free.nonzero()[0] + rows.start
         return movable
 
     def offer(self, rows: Ints, source: int, target: int) -> Offer:
-        """Return both scores after moving each of these bundles, alone, from `source` to `target`."""
+        """Return the scores of `source` and `target` if one bundle moved, for each of these bundles (rows)."""
         start = int(self.snapshot.bundles.starts[source])
         pressure = self.pressure(source)[rows - start]
         target_score = self.scores(self.usage[target] + pressure, target)
@@ -274,14 +283,15 @@ class Draft:
         return Offer(rows, self.without(rows, source), target_score)
 
     def without(self, rows: Ints, source: int) -> Floats:
-        """Return the broker's score without each of these bundles, one at a time."""
+        """Return the score that `source` would have without one bundle, for each of these bundles (rows)."""
         pressure = self.pressure(source)[rows - int(self.snapshot.bundles.starts[source])]
         return self.scores(np.maximum(self.usage[source] - pressure, 0.0), source)
 
     def coldest(self, row: int, source: int) -> tuple[Ints, float]:
-        """Return the least loaded brokers (rows) that may take this bundle of `source`, ascending, and a lower bound.
+        """Return the least loaded brokers that may take this bundle of `source`, and a lower bound for all others.
 
-        With the bundle, the score of each other broker would be at least this bound.
+        The brokers are row numbers, ascending. With the bundle, the score of each other broker would be at least the
+        bound.
         """
         cold, columns = self._coldest, self._scored
         if cold is None or len(self.moves) >= cold.until:
@@ -292,7 +302,7 @@ class Draft:
         return coldest, cold.least(pressure[[column for column, _, _ in columns]])
 
     def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
-        """Return the score of each of these targets with the bundle; infinite if forbidden."""
+        """Return the score that each target would have with the bundle `row` of `source`; infinite if forbidden."""
         pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
         scored = self.scores(self.usage[targets] + pressure, targets)
         if self.allowed is not None:
@@ -304,7 +314,7 @@ class Draft:
         return scored
 
     def ban(self, bans: TargetBans) -> None:
-        """Apply the guard's bans: some brokers accept no bundle, and some bundles may not return."""
+        """Apply the guard's bans of targets: closed brokers, and brokers to which some bundles may not return yet."""
         self.bans = bans
         self.close(bans.closed)
 
@@ -314,32 +324,35 @@ class Draft:
         self._waive_topic_limit()
 
     def counted(self) -> Bools:
-        """Return a mask of the members that share the load (`plan.sharing`): not closed, or all if all are closed."""
+        """Return a mask of the brokers over which the mean is computed.
+
+        These are the members (brokers of the current group) that are not closed, or all members if all are closed.
+        """
         mask: Bools = self.members & ~self.closed
         return mask if mask.any() else self.members
 
     def mean(self) -> float:
-        """Return the mean score of the brokers that share the load, with the same bits on any CPU (`fsum`)."""
+        """Return the mean score of the `counted` brokers. `fsum` gives the same bits on any CPU."""
         shared = self.score[self.counted()]
         return math.fsum(shared.tolist()) / len(shared)
 
     def narrow(self, members: Bools) -> None:
-        """Restrict the exchange of bundles to these brokers (mask)."""
+        """Restrict the exchange of bundles to the brokers in this mask (one group of brokers)."""
         self.members, self._coldest = members, None
         self._legal = self._may_take(slice(None))
 
     def restrict(self, allowed: Bools, group: Ints) -> None:
-        """Restrict targets to `allowed` (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
+        """Restrict targets to `allowed`, a mask of namespaces (rows) by brokers (columns).
 
-        After a move of a namespace with a group, its whole group stays for the rest of the draft. Only the next
-        snapshot shows the allowed targets of the other namespaces.
+        `group`: anti-affinity group by namespace, -1: none. After a bundle of a group moves, all other bundles of this
+        group stay in this plan, because only the next snapshot shows which targets are allowed for them.
         """
         self.allowed, self._group = allowed, group
         self.permitted = allowed
         self._waive_topic_limit()
 
     def group_of(self, namespace: int) -> int:
-        """Return the anti-affinity group of a namespace (row), or -1."""
+        """Return the number of the anti-affinity group of a namespace (row); -1: none."""
         return -1 if self._group is None else int(self._group[namespace])
 
     def _hold_group(self, namespace: int) -> None:
@@ -458,7 +471,7 @@ class Draft:
             self._long_rate[broker] += sign * (bundles.long[row, RATE_IN] + bundles.long[row, RATE_OUT])
 
     def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
-        """Return the loads before and after these moves of the draft, one row per broker, in id order."""
+        """Return each broker's load before and after `admitted` (some or all moves of the draft), in id order."""
         before, after = self._before, _State(self.usage, self.traffic, self.bundle_count, self.score)
         if not len(admitted) == len(self.moves) == np.count_nonzero(self.moved):
             after = self._after(admitted)
@@ -472,7 +485,7 @@ class Draft:
         return tuple(BrokerLoad(*row) for row in zip(ids, *(column.tolist() for column in columns), strict=True))
 
     def _after(self, admitted: Sequence[Move]) -> _State:
-        """Return the state before the draft, with only these moves applied."""
+        """Return the state of the brokers if only these moves of the draft were executed."""
         index, before = self.snapshot.brokers.rows, self._before
         usage, traffic, bundles = before.usage.copy(), before.traffic.copy(), before.bundles.copy()
         for move in admitted:

@@ -1,8 +1,8 @@
 """Measure whether moves helped: compare the predicted loads of source and target with the reported loads. Pure.
 
-All moves from one broker to another that settle together are judged as one, because a report shows only their sum. The
-compared value is the load of the more loaded of the two brokers (the peak, a ratio), which a move should lower. It is
-scaled by the cluster's mean, so that a change of the whole traffic does not count.
+All moves from one broker to another that reports show at the same time are judged together, because a report shows only
+their sum. The compared value is the load of the more loaded of the two brokers (the peak, a ratio), which a move should
+lower. It is scaled by the cluster's mean, so that a change of the whole traffic does not count.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class ExpectedEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Effect of the moves from one broker to another.
+    """Measured effect of the moves from one broker to another.
 
-    `predicted`, `realised`: decrease of the peak of the two brokers, as a ratio of capacity (negative: increase).
-    `word`: helped, no_benefit or worse.
+    `predicted`, `realised`: decrease of the higher score of the two brokers, as a ratio of capacity (negative:
+    increase). `word`: helped, no_benefit or worse.
     """
 
     source: str
@@ -65,7 +65,7 @@ class Effect:
     word: str
 
     def record(self) -> dict[str, Any]:
-        """Return the journal record."""
+        """Return the effect as a record of the journal."""
         count, way = len(self.bundles), "up" if self.realised < 0 else "down"
         return {
             "kind": "effect",
@@ -85,7 +85,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRecord:
-    """Number of times in a row that moves from `source` to `target` did not help (`useless`).
+    """How often in a row moves from `source` to `target` did not help (`useless`).
 
     `at_ms`: the last time. `until_ms`: nothing moves from `source` to `target` before this time; 0: no such limit.
     """
@@ -99,7 +99,11 @@ class PairRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRecords:
-    """Effects of moves. `open`: effect unknown yet. `reverted`: bundles that have moved back once, and when (ms)."""
+    """Moves whose effects are measured, and the results.
+
+    `open`: moves whose effect is not known yet. `judged`: the last known effects. `pairs`: source and target brokers
+    whose moves did not help. `reverted`: bundles that have moved back once, and when (Unix ms).
+    """
 
     open: tuple[ExpectedEffect, ...] = ()
     judged: tuple[Effect, ...] = ()
@@ -107,20 +111,27 @@ class EffectRecords:
     reverted: tuple[tuple[str, int], ...] = ()
 
     def quarantined(self, now_ms: int) -> dict[tuple[str, str], int]:
-        """Return the pairs (source, target) in quarantine, with its end (ms)."""
+        """Return the pairs (source, target) without moves for now, as moves did not help; value: end (Unix ms)."""
         return {(pair.source, pair.target): pair.until_ms for pair in self.pairs if pair.until_ms > now_ms}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRules:
-    """After `quarantine_after` useless effects in a row, a source moves nothing to a target for `quarantine_ms`."""
+    """When moves between two brokers stop for a time.
+
+    After `quarantine_after` results in a row without benefit, nothing moves from the source to the target for
+    `quarantine_ms`.
+    """
 
     quarantine_after: int = 3
     quarantine_ms: int = 3_600_000
 
 
 def begun(book: EffectRecords, moves: Sequence[Move], plan: Plan, now_ms: int) -> EffectRecords:
-    """Record the started moves of this plan. Earlier open moves of the same brokers get the new predicted loads."""
+    """Record the started moves of this plan, so that their effects are measured; return the new records.
+
+    Earlier moves of the same brokers whose effect is not known yet get the new predicted loads.
+    """
     loads = {load.broker: load for load in plan.loads}
     touched = {broker for move in moves for broker in (move.source, move.target) if broker in loads}
     after = {broker: loads[broker].score_after for broker in touched}
@@ -152,7 +163,7 @@ def begun(book: EffectRecords, moves: Sequence[Move], plan: Plan, now_ms: int) -
 
 
 def came_to_nothing(book: EffectRecords, bundle: str) -> EffectRecords:
-    """Drop the open move of a bundle that did not land at its target, so that it is not judged."""
+    """Return the records without the move of a bundle that did not arrive at its target: it is not judged."""
     return replace(book, open=tuple(item for item in book.open if item.move.bundle != bundle))
 
 
@@ -184,7 +195,7 @@ def judge(
 
 
 def _effect(group: list[ExpectedEffect], snapshot: Snapshot, scores: Mapping[str, float], mean: float) -> Effect | None:
-    """Return the effect of a group of moves; None if it cannot be measured.
+    """Return the common effect of moves between two brokers; None if it cannot be measured.
 
     A broker may have left, restarted or not reported since the last move, a bundle may be elsewhere, or the predicted
     gain is too small.
@@ -247,7 +258,10 @@ def _pairs(
 def reversions(
     book: EffectRecords, effects: Sequence[Effect], moves: Mapping[str, Move], now_ms: int
 ) -> tuple[EffectRecords, tuple[Move, ...]]:
-    """Return the records, and moves back for the effects "worse", once per bundle. `moves`: judged moves, by bundle."""
+    """Return moves back for the moves that made the load worse, at most one per bundle, and the new records.
+
+    `effects`: new effects. `moves`: the moves that caused them, by bundle.
+    """
     done = {bundle for bundle, _ in book.reverted}
     back = tuple(
         replace(

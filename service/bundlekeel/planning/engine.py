@@ -1,6 +1,7 @@
-"""`plan()` plans the moves and splits of live cycles, dry runs, simulation, replay and Spark. Pure.
+"""`plan()` decides the moves and splits for one snapshot. Pure.
 
-The same input gives the same output, byte for byte.
+Live cycles, dry runs, the simulator, replays and Spark jobs use it. The same input gives the same output, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class PlanInput(Situation):
 class PlanResult:
     """The plan and the state for the next cycle.
 
-    `memory`: memory of the strategies if the moves start. `waiting`: the memory if no move starts. `ready`: by warming
-    broker, whether it is warm.
+    `memory`: memory of the strategies if the moves start. `waiting`: this memory if no move starts. `ledger`: earlier
+    moves that reports do not show yet. `ready`: by broker under warm-up, whether it is warm.
     """
 
     plan: Plan
@@ -69,7 +70,7 @@ class PlanResult:
 
 
 def plan(inputs: PlanInput) -> PlanResult:
-    """Return the plan for a snapshot. Instead of raising errors, it returns a verdict with the reason."""
+    """Return the plan for a snapshot. If nothing can be planned, its verdict contains the reason."""
     snapshot, params, guard = inputs.snapshot, inputs.params, inputs.guard
     snapshot.bundles.rows_named({*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
@@ -113,11 +114,11 @@ def plan(inputs: PlanInput) -> PlanResult:
 
 
 def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
-    """Close brokers whose CPU use is not known yet, so that they accept no bundle, and return them.
+    """Close brokers whose CPU use is not known yet, so that they accept no bundle; return their ids.
 
     A broker samples its CPU use once a minute. Until the first sample, it reports about 0; with the extensible load
-    manager it can also report 1, the initial value. A broker is closed, too, if its CPU use falls without its traffic:
-    other processes may have taken the CPU.
+    manager it can also report 1, the initial value. A broker is closed, too, if its CPU use falls although its traffic
+    does not: other processes may have taken the CPU.
     """
     brokers, params = snapshot.brokers, draft.params
     wait = params.statistics_interval_seconds + params.host_usage_interval_seconds
@@ -134,7 +135,7 @@ def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, Broke
 
 
 def _decide(context: Context, splits: SplitChoice) -> Decision:
-    """Run the strategy; add to its verdicts and refusals what the guard, policies and the brokers' base explain."""
+    """Run the strategy; then explain its verdicts and refusals by guard, policies or CPU without traffic."""
     draft = context.draft
     decision = _shedder(context.params)(context)
     if decision.memory.courses is not context.memory.courses:
@@ -149,9 +150,9 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
 
 
 def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
-    """Return the CPU costs, the load history by broker, the newly measured seconds, and the scale of `Draft`.
+    """Return CPU costs, load history by broker, newly measured seconds, and the argument `scale` of `Draft`.
 
-    The scale, shape (n, 1), replaces the last reading of a broker by its mean level. It is 1 for Pulsar's own classes
+    The scale, shape (n, 1), replaces the last reading of a broker by its mean score. It is 1 for Pulsar's own classes
     (`compat`), which use the last reading.
     """
     snapshot, params = inputs.snapshot, inputs.params
@@ -227,7 +228,7 @@ def _shedder(params: Parameters) -> Shedder:
 
 
 def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict | None:
-    """Return the verdict if no decision is possible, or None."""
+    """Return a verdict with the reason why nothing can be decided for this snapshot; None if it can."""
     count = len(snapshot.brokers)
     if snapshot.registered == 0:
         return Verdict(code=Code.NO_BROKERS, sentence="no broker is registered")
@@ -247,7 +248,7 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
 
 
 def _mark_group_waits(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[Refusal]:
-    """Set the code `ANTI_AFFINITY` of bundles that wait because another bundle of their group moves in this plan."""
+    """Set the code `ANTI_AFFINITY` for bundles that wait because another one of their group moves in this plan."""
     if not draft.held.any():
         return refusals
     bundles = draft.snapshot.bundles
@@ -257,7 +258,7 @@ def _mark_group_waits(refusals: list[Refusal], draft: Draft, eligible: Eligibili
 
 
 def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
-    """Replace the refusals, and name their most frequent codes in the verdict if no bundle could move."""
+    """Set the refusals of the decision; if no bundle could move, add their most frequent codes to its verdict."""
     decision.refusals = refusals
     if decision.verdict.code not in (Code.NO_BUNDLES, Code.UNSPLITTABLE) or not decision.refusals:
         return decision
@@ -272,7 +273,10 @@ _UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE,
 
 
 def _explain_bases(context: Context, decision: Decision) -> None:
-    """Add its base (CPU that no bundle causes) to the verdict of each hot broker whose base alone is above the mean."""
+    """Explain why overloaded brokers cannot be relieved: the CPU that no bundle causes (base) alone is above the mean.
+
+    The text is added to the verdict of each such broker, and to that of the cycle if nothing moves.
+    """
     draft, params, ids = context.draft, context.params, context.snapshot.brokers.rows
     if params.compat != "none":
         return
@@ -296,7 +300,7 @@ def _explain_bases(context: Context, decision: Decision) -> None:
 
 
 def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
-    """Add to the verdict, which recommends a split, the first namespace that already has its maximum of bundles."""
+    """Add to a verdict that recommends a split the first namespace that has its maximum number of bundles, if any."""
     full = next((item for item in splits.refusals if item.code is Code.NAMESPACE_MAXIMUM), None)
     if full is None:
         return verdict
@@ -305,7 +309,7 @@ def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:
-    """Return the moves within the invariants and the budgets; add a refusal of each other move to the decision.
+    """Return the moves that invariants and budgets allow; add a refusal for each other move to the decision.
 
     `before`: earlier moves of this cycle, which use the same budgets.
     """

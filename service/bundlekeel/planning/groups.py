@@ -25,7 +25,7 @@ _REST = frozenset({Code.BALANCED, Code.POLICY_FORBIDS})
 
 
 def decide_groups(context: Context, limits: AllowedTargets | None, decide: Callable[[Context], Decision]) -> Decision:
-    """Return one decision, merged from the decisions of all groups. Pulsar's own classes (`compat`) have no groups."""
+    """Run `decide` for each group of brokers and merge the decisions; `compat` (Pulsar's classes) has no groups."""
     if limits is None or context.params.compat != "none":
         return decide(context)
     groups = limits.exchanging(context.snapshot.bundles)
@@ -52,7 +52,10 @@ def decide_groups(context: Context, limits: AllowedTargets | None, decide: Calla
 
 
 def _alone(context: Context, row: int, mean: float) -> Decision:
-    """Return the decision for a group of one broker; its bundles get refusals if it is above the cluster's mean."""
+    """Return the decision for a broker that policies do not let exchange bundles with any other.
+
+    If the broker is above the cluster's mean, its bundles get refusals.
+    """
     broker, score = context.snapshot.brokers.ids[row], float(context.draft.score_before[row])
     text = f"{score:.1%}; isolation policies let this broker exchange bundles with no other broker"
     verdict = Verdict(Code.POLICY_FORBIDS, text, broker)
@@ -62,7 +65,7 @@ def _alone(context: Context, row: int, mean: float) -> Decision:
 
 
 def _merged(context: Context, decisions: Sequence[tuple[Decision, GroupVerdict, int]]) -> Decision:
-    """Return one decision with the verdict of the most important group, and the codes of the others."""
+    """Return one decision: the verdict of the most important group of brokers, with the codes of the others."""
     _, first, _ = max(decisions, key=lambda item: _importance(item[1].verdict, item[2]))
     others = [group for _, group, _ in decisions if group is not first]
     parts = [f"{_names(first.brokers)}: {first.verdict.sentence}"]

@@ -1,12 +1,12 @@
-"""Invariants: the final check of the moves of any shedder, including Pulsar's (`compat`) and third parties'.
+"""Invariants: the final check of the moves of any shedder, including copies of Pulsar's (`compat`) and plugins.
 
 A move is dropped, with a refusal, in these cases:
 * its target is its source, an unknown broker, or one that policies or the guard forbid;
 * its target is overloaded, would be, or would exceed the highest score before the plan;
 * its bundle may not move (idle, system, cooling down, in transit, excluded, ...), or is not at the move's source.
 
-So no plan, nor any part of it, increases the predicted maximum. The moves of the corrected strategies always comply
-(tests/property/test_strategy_laws.py).
+So no plan, nor any part of it, increases the highest predicted score. The moves of the corrected strategies always
+comply (tests/property/test_strategy_laws.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_TRAFFIC: Traffic4 = (0.0, 0.0, 0.0, 0.0)
 
 
 class _Books:
-    """Usage of the brokers after the moves that were checked so far, and the highest allowed scores."""
+    """Predicted usage of the brokers after the moves that were checked so far, and the highest allowed scores."""
 
     def __init__(self, draft: Draft) -> None:
         self.rows = draft.snapshot.brokers.rows
@@ -43,17 +43,17 @@ class _Books:
         return usage
 
     def score(self, broker: int, pressure: Sequence[float] = NOTHING) -> float:
-        """Return the broker's score with this additional pressure."""
+        """Return the broker's score with this additional usage (in the order of `RESOURCES`)."""
         rows = zip(self._usage(broker), pressure, self._limits[broker].tolist(), self._weights, strict=True)
         return max((weight * (used + more) / limit for used, more, limit, weight in rows if limit > 0), default=0.0)
 
     def add(self, broker: int, pressure: Sequence[float], sign: int) -> None:
-        """Add a bundle's pressure to a broker (`sign` 1), or remove it (-1)."""
+        """Add the usage that a bundle causes to a broker (`sign` 1), or remove it (-1)."""
         self._changed[broker] = [max(a + sign * b, 0.0) for a, b in zip(self._usage(broker), pressure, strict=True)]
 
 
 def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[tuple[Move, ...], list[Refusal]]:
-    """Return the moves within the invariants, in their order, and a refusal for each other move.
+    """Return the moves that comply with the invariants, in their order, and a refusal for each other move.
 
     Traffic and pressure of each move are set from the draft. If `moves` lacks moves of the draft, the scores of all
     moves are computed again. A second move of a bundle is dropped without a refusal.
@@ -87,7 +87,7 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
 
 
 def _restated(draft: Draft, moves: Iterable[Move]) -> Iterator[Move]:
-    """Yield the moves with the scores that result from these moves alone."""
+    """Yield the moves with the scores that result if only these moves are executed."""
     books = _Books(draft)
     for move in moves:
         source, target = books.rows[move.source], books.rows[move.target]
@@ -104,7 +104,7 @@ def _restated(draft: Draft, moves: Iterable[Move]) -> Iterator[Move]:
 
 
 def _row(draft: Draft, books: _Books, move: Move) -> int:
-    """Return the bundle's row; -1 if the move's source does not have it."""
+    """Return the row of the move's bundle; -1 if the bundle is not at the move's source."""
     source = books.rows.get(move.source, -1)
     if source < 0:
         return -1
@@ -148,8 +148,8 @@ def accounted(
     """Return refusals such that every bundle of every donor has exactly one move or refusal.
 
     A donor is a broker with a move or a refusal. Bundlekeel's own strategies return such refusals already. For other
-    strategies, a refusal from `dropped` replaces the strategy's own. A donor's bundle without a refusal gets the code
-    of its obstacle, or `Balanced` if it could move and was not chosen.
+    strategies, a refusal from `dropped` replaces the strategy's own. A bundle of a donor that has no refusal gets one,
+    with the code of its obstacle, or `Balanced` if it could move and was not chosen.
     """
     bundles, ids = draft.snapshot.bundles, draft.snapshot.brokers.ids
     bundle_refusals = [item for item in refusals if item.bundle]

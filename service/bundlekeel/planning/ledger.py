@@ -1,14 +1,14 @@
-"""The ledger: moves whose effect the brokers' load reports do not show yet (in Pulsar: preallocated bundles).
+"""The ledger: moves that the brokers' load reports do not show yet (in Pulsar: preallocated bundles).
 
-A move in the ledger reduces the load of its source and increases that of its target. It stays until **both** have
-reported later than the landing plus one statistics and one host-usage interval, or until a time-out. Traffic and host
-usage are corrected in two ways:
+A move in the ledger reduces the load of its source and increases that of its target. It stays there until **both** have
+reported later than the landing (the new owner is confirmed) plus one statistics and one host-usage interval, or until a
+time-out. Traffic and host usage are corrected in two ways:
 
 * traffic follows the bundle list of each report: a moved bundle's traffic is subtracted while the source still reports
   it, and added while the target does not;
 * host usage (CPU, memory, network) is sampled once a minute over the last minute, so a report can be a mixture. While a
   broker has open entries, its host usage is that before the first of them (`Baseline`), plus the entries' predicted
-  pressure.
+  pressure (usage that the bundles cause).
 
 A missing report is information too: a broker reports again when its usage has changed by more than
 `report_change_percent` points. If it does not report for long enough, its usage is that near to the last report, and
@@ -29,9 +29,9 @@ from bundlekeel.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One move in the ledger.
+    """One move in the ledger (the moves that load reports do not show yet).
 
-    `opened_ms`: start of the move. `landed_ms`: time since which the target owns the bundle; 0: in transit.
+    `opened_ms`: start of the move, Unix ms. `landed_ms`: time since which the target owns the bundle; 0: still moving.
     `pressure`: usage that the bundle causes, in the order of `RESOURCES`. `source_settled`, `target_settled`: whether
     the reports of this broker show the move.
     """
@@ -49,7 +49,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A broker's host usage (cpu, direct memory, bandwidth in, out) before the first of its moves in the ledger."""
+    """Host usage (cpu, direct memory, bandwidth in, out) of a broker before its moves that reports do not show yet.
+
+    `since_ms`: when it was stored, Unix ms.
+    """
 
     broker: str
     usage: tuple[float, ...]
@@ -58,17 +61,20 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All moves that the reports do not show yet, and the host usage of their brokers before them; immutable."""
+    """The moves that load reports do not show yet; immutable.
+
+    `baselines`: host usage of the brokers before these moves.
+    """
 
     entries: tuple[LedgerEntry, ...] = ()
     baselines: tuple[Baseline, ...] = ()
 
     def bundles(self) -> frozenset[str]:
-        """Return the bundles with an open entry."""
+        """Return the bundles whose moves load reports do not show yet."""
         return frozenset(entry.bundle for entry in self.entries)
 
     def under_way(self) -> frozenset[str]:
-        """Return the bundles whose move has not landed yet."""
+        """Return the bundles that are moving: their new owner is not confirmed yet."""
         return frozenset(entry.bundle for entry in self.entries if not entry.landed_ms)
 
     def unsettled(self) -> frozenset[str]:
@@ -76,12 +82,12 @@ class Ledger:
         return frozenset(baseline.broker for baseline in self.baselines)
 
     def not_yet_reported_bundles(self, params: Parameters, now_ms: int) -> frozenset[str]:
-        """Return the bundles that landed so recently that no report can show it."""
+        """Return the bundles that arrived at their new owner so recently that no report can show it."""
         until = now_ms - _silence_ms(params)
         return frozenset(entry.bundle for entry in self.entries if entry.landed_ms > until)
 
     def not_yet_reported(self, params: Parameters, now_ms: int) -> frozenset[str]:
-        """Return the brokers with such recent moves that no report can show them: their load is only predicted."""
+        """Return the brokers with moves so recent that no report can show them: their load is only predicted."""
         until = now_ms - _silence_ms(params)
         sides = ((entry, broker) for entry in self.entries for broker in (entry.source, entry.target))
         return frozenset(
@@ -92,7 +98,10 @@ class Ledger:
 
 
 def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_ms: int) -> Ledger:
-    """Add these moves to the ledger, in transit. A bundle that moves again replaces its earlier entry."""
+    """Add started moves to the ledger of moves that reports do not show yet.
+
+    A bundle that moves again replaces its earlier entry.
+    """
     present = {baseline.broker for baseline in ledger.baselines}
     baselines = list(ledger.baselines)
     entries = [entry for entry in ledger.entries if entry.bundle not in {move.bundle for move in moves}]
@@ -127,7 +136,7 @@ def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
 
 
 def parted(ledger: Ledger, bundle: str) -> Ledger:
-    """Record the split of a moved bundle: its traffic now belongs to its children, its pressure counts as before."""
+    """Record the split of a moved bundle: its children carry its traffic now; its predicted usage still counts."""
     entries = tuple(
         replace(entry, traffic=(0.0, 0.0, 0.0, 0.0)) if entry.bundle == bundle and entry.landed_ms else entry
         for entry in ledger.entries
@@ -136,7 +145,7 @@ def parted(ledger: Ledger, bundle: str) -> Ledger:
 
 
 def dropped(ledger: Ledger, bundle: str) -> Ledger:
-    """Drop the entry of a bundle that did not move."""
+    """Drop the entry of a bundle that did not move after all."""
     entries = tuple(entry for entry in ledger.entries if entry.bundle != bundle)
     return _tidy(Ledger(entries=entries, baselines=ledger.baselines))
 
@@ -144,9 +153,9 @@ def dropped(ledger: Ledger, bundle: str) -> Ledger:
 def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> Ledger:
     """Return the ledger without the moves that the reports of both brokers show.
 
-    A broker settles if its report is later than its *last* landing by one statistics and one host-usage interval. A
-    broker also settles if its last landing is older than the time-out, or if the broker has left or restarted, which
-    makes its entries invalid.
+    A broker's report shows its moves if it is later than its *last* landing (confirmed new owner) by one statistics and
+    one host-usage interval. Its moves also count as shown if the last landing is older than the time-out, or if the
+    broker has left or restarted, which makes its entries invalid.
     """
     if not ledger.entries:
         return Ledger()
@@ -172,7 +181,11 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
 
 
 def _with_baselines(ledger: Ledger, snapshot: Snapshot, now_ms: int) -> Ledger:
-    """Add missing baselines: a bundle has landed at another broker, or a broker's first report has arrived."""
+    """Add missing baselines (host usage of a broker before its moves that reports do not show yet).
+
+    A baseline is missing if a bundle has arrived at another broker than planned, or if the first report of a broker has
+    arrived.
+    """
     present = {baseline.broker for baseline in ledger.baselines}
     missing = {
         broker for entry in ledger.entries for broker in (entry.source, entry.target) if _open_side(entry, broker)
@@ -203,7 +216,7 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
 
 
 def timeout_ms(params: Parameters) -> int:
-    """Return the time, in ms, after which a report shows a move even if the broker's load hardly changes.
+    """Return the time after a move, in ms, after which a report shows it even if the broker's load hardly changes.
 
     It is the time until all values are new, plus the longest interval between two reports, plus one more interval of
     the values.
@@ -213,7 +226,7 @@ def timeout_ms(params: Parameters) -> int:
 
 
 def _wait_ms(params: Parameters) -> int:
-    """Return the time, in ms, after a landing from which all values of a report are newer than the landing."""
+    """Return the time after a move, in ms, after which a report contains only values from after the move."""
     return int(1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds))
 
 
@@ -223,10 +236,11 @@ def _silence_ms(params: Parameters) -> int:
 
 
 def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters) -> Baseline:
-    """Shift the baseline such that the prediction is within `report_change_percent` of the broker's last report.
+    """Shift the baseline (host usage before moves) so that the predicted usage is near the broker's last report.
 
-    The broker would have reported a larger change. A report since the last landing can show any part of the moves. So a
-    broker that gained load uses at least the reported usage, and a broker that lost load uses at most the reported one.
+    It must be within `report_change_percent`: the broker would have reported a larger change. A report since the last
+    landing (confirmed new owner) can show any part of the moves. So a broker that gained load uses at least the
+    reported usage, and a broker that lost load uses at most the reported one.
     """
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
@@ -246,7 +260,7 @@ def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: P
 
 
 def _moved(broker: str, ledger: Ledger, resource: int) -> float:
-    """Return the usage of a resource that the open entries add to a broker."""
+    """Return the usage of one resource that a broker gains by moves that reports do not show yet (negative: loses)."""
     return math.fsum(
         entry.pressure[resource]
         * (
@@ -258,7 +272,7 @@ def _moved(broker: str, ledger: Ledger, resource: int) -> float:
 
 
 def _last_landing(broker: str, ledger: Ledger) -> int:
-    """Return the time (ms) of a broker's last landing that its report does not show yet; 0: none."""
+    """Return when the last move of the broker ended that its reports do not show yet (Unix ms); 0: none."""
     return max((entry.landed_ms for entry in ledger.entries if _open_side(entry, broker)), default=0)
 
 
@@ -269,7 +283,7 @@ def _open_side(entry: LedgerEntry, broker: str) -> bool:
 
 
 def _tidy(ledger: Ledger) -> Ledger:
-    """Drop the baselines of brokers that have no unsettled move."""
+    """Drop the baselines (host usage before moves) of brokers whose moves all show in reports."""
     concerned = {entry.source for entry in ledger.entries if not entry.source_settled} | {
         entry.target for entry in ledger.entries if not entry.target_settled
     }
@@ -280,7 +294,10 @@ def _tidy(ledger: Ledger) -> Ledger:
 
 
 def preallocated(ledger: Ledger, brokers: Collection[str], now_ms: int) -> dict[str, list[tuple[str, float]]]:
-    """Return, by target broker, the bundles that its report does not show yet, and seconds since each move started."""
+    """Return, by target broker, the arriving bundles that its report does not show yet.
+
+    The number is the time since the move started, in seconds.
+    """
     by_broker: dict[str, list[tuple[str, float]]] = {broker: [] for broker in brokers}
     for entry in ledger.entries:
         if entry.target in by_broker and not entry.target_settled:

@@ -1,10 +1,11 @@
 """Plan the moves that an operator requests for single bundles. Pure.
 
 An operator may move an idle bundle and, with `override_cool_down`, a bundle that moved recently, also back to its old
-broker. Pins, exclusions, policies, moves in transit and frozen intents apply as in every plan. Brokers that are
-cordoned, overloaded or full receive nothing. Nothing moves while too few brokers report or too many changed at the same
-time, nor beyond the hourly budget. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and
-windows do not apply. If an operator unloads many bundles, the budgets of a cycle and the adaptive rate apply, too.
+broker. Pins (operators' rules that a bundle stays), exclusions, policies, and moves in progress or left unfinished by
+an earlier leader apply as in every plan. Brokers that are cordoned, overloaded or full receive nothing. Nothing moves
+while too few brokers report or too many changed at the same time, nor beyond the hourly budget. The other budgets, the
+adaptive rate, quarantined pairs, the roll-out hold and windows do not apply. If an operator unloads many bundles, the
+budgets of a cycle and the adaptive rate apply, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ PASSING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCandidate:
-    """A possible target broker: its scores (ratios) without and with the bundle, or the code of the obstacle."""
+    """A possible target broker of a manual move: its scores (ratios) without and with the bundle, or the obstacle."""
 
     broker: str
     score_before: float
@@ -49,7 +50,10 @@ class TargetCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualPlan:
-    """Result of a request: the move or the refusal. `candidates`: score or obstacle of every other broker."""
+    """Result of an operator's request to move one bundle: the move or the refusal.
+
+    `candidates`: score or obstacle of every other broker. `loads`: all brokers before and after the move.
+    """
 
     bundle: str
     source: str
@@ -63,8 +67,8 @@ class ManualPlan:
 class Unloads:
     """Result of a request to unload many bundles.
 
-    `moves`: moves for this and later cycles, largest first. `admitted`: those within the budgets of this cycle.
-    `waiting`: why the other bundles wait for a later cycle. `refused`: why bundles do not move at all.
+    `moves`: moves for this and later cycles, largest first. `admitted`: those of them that the budgets of this cycle
+    allow. `waiting`: why the other bundles wait for a later cycle. `refused`: why bundles do not move at all.
     """
 
     moves: tuple[Move, ...]
@@ -76,7 +80,7 @@ class Unloads:
 def manual_move(
     situation: Situation, bundle: str, source: str, target: str = "", *, override_cool_down: bool = False
 ) -> ManualPlan:
-    """Plan the move of this bundle from its owner to `target`, or to the broker with most headroom if that is empty.
+    """Plan the move of this bundle from its owner to `target`; "": to the broker with most headroom.
 
     The snapshot must contain the bundle at its owner (planning/owned.py). `override_cool_down`: allow the move although
     the bundle moved recently, also back to the broker it came from.
@@ -87,7 +91,7 @@ def manual_move(
 
 
 def unload_all(situation: Situation, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
-    """Plan to move each of these bundles (bundle -> owner) to the broker that has most headroom at its turn.
+    """Plan to move each of these bundles (bundle -> owner), one after another, to the broker with most headroom.
 
     The rules of `manual_move` apply, and in addition the budgets of a cycle and the adaptive rate.
     """
@@ -123,7 +127,7 @@ def _passes(refusal: Refusal) -> bool:
 
 
 class _ManualDraft:
-    """Plans requested moves one at a time, by the rules for operators; each uses the load after the moves before."""
+    """Plans requested moves one at a time, by the rules for operators; each uses the load after earlier moves."""
 
     def __init__(self, situation: Situation, *, override: bool) -> None:
         snapshot = situation.snapshot
@@ -171,7 +175,7 @@ class _ManualDraft:
         return ManualPlan(bundle=bundle, source=source, move=move, candidates=tuple(candidates))
 
     def _bound(self, row: int) -> tuple[Code | None, str]:
-        """Return why the bundle itself may not move."""
+        """Return the code and detail of the reason why this bundle (row) may not move to any broker; None: it may."""
         snapshot, guard = self._situation.snapshot, self._situation.guard
         if not self._movable[row]:
             return self._eligibility.codes[row], ""
@@ -187,7 +191,10 @@ class _ManualDraft:
         return None, ""
 
     def _candidates(self, row: int, source: int, left: int) -> list[TargetCandidate]:
-        """Return the score or obstacle of all other brokers, in id order. `left`: broker (row) left recently, or -1."""
+        """Return the score or obstacle of all brokers but `source`, in id order.
+
+        `left`: the broker (row) that the bundle left recently, or -1.
+        """
         draft = self.draft
         ids, bundles = self._situation.snapshot.brokers.ids, self._situation.snapshot.bundles
         others = np.array([target for target in range(len(ids)) if target != source], dtype=np.int64)

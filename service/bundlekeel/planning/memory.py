@@ -1,4 +1,4 @@
-"""Memory of the strategies between cycles, as plain values."""
+"""What strategies and splits remember between cycles, as plain values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from bundlekeel.planning.costs import CpuCosts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """Number of consecutive new readings (`low`) with a bundle above a split limit.
+    """How many new readings in a row (`low`) showed a bundle above a split limit.
 
-    `reported`: `lastUpdate` of its broker at the last hit. `at_ms`: time at which that hit was counted, Unix ms.
+    `reported`: `lastUpdate` of its broker at the last of these readings. `at_ms`: when that reading was counted, Unix
+    ms.
     """
 
     side: str
@@ -25,9 +26,10 @@ class Hits:
 class Excess:
     """A period in which a broker's load differs from the others by more than tolerated (planning/calm.py).
 
-    `side`: `hot` or `cold`. `since_ms`: its start, Unix ms. `seconds`: measured time in excess, minus the reduction by
-    tolerated time. `longest`: the largest value of `seconds`. `tolerated`: seconds since the last reading in excess.
-    `cost`: cost so far. `rate`: cost per second at the last reading. `readings`: consecutive readings with this excess.
+    `side`: `hot` (above the mean) or `cold`. `since_ms`: its start, Unix ms. `seconds`: measured time in excess; time
+    with a tolerated difference reduces it. `longest`: the largest value of `seconds`. `tolerated`: seconds since the
+    last reading in excess. `cost`: cost so far. `rate`: cost per second at the last reading. `readings`: readings in a
+    row with this excess.
     """
 
     side: str
@@ -41,20 +43,20 @@ class Excess:
 
     @property
     def mean_rate(self) -> float:
-        """Return the mean cost per second."""
+        """Return the mean cost per second of this period."""
         return self.cost / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def owed(self) -> float:
-        """Return the cost of the excess so far, but at most the present rate times its duration."""
+        """Return the cost of this period so far, but at most its present cost per second times its duration."""
         return min(self.cost, self.rate * self.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
-    """An excess that ended without moves, or that returned on the other side after moves.
+    """A period of too large a difference that ended without moves, or turned to the opposite side after moves.
 
-    `seconds`: its length. `rate`: its mean cost per second. `at_ms`: its end, Unix ms.
+    `seconds`: its length. `rate`: its mean cost per second. `at_ms`: its end, Unix ms. See planning/calm.py.
     """
 
     seconds: float
@@ -64,13 +66,14 @@ class Swing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCourse:
-    """Load history of one broker, as the decision rule (planning/calm.py) needs it.
+    """Load history of one broker, as the decision rule (planning/calm.py) needs it. All times are Unix ms.
 
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
     change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
-    when they had not changed for long, last at `steady_ms`. All times are Unix ms. `readings`: mean score and seconds
-    of the last readings; 0 seconds: its bundles moved. `acted`: the excess that caused its last moves. `acted_seconds`:
-    measured time since the reports showed these moves.
+    when they had not changed for long, last at `steady_ms`. `readings`: mean score and seconds of each of the last
+    readings; 0 seconds: bundles of the broker moved. `excess`: present period in which the load differs by more than
+    tolerated. `acted`: such a period that caused its last moves. `acted_seconds`: measured time since the reports
+    showed these moves. `swing`: last such period that ended without moves.
     """
 
     level: float
@@ -89,12 +92,12 @@ class BrokerCourse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatMemory:
-    """State of Pulsar's own classes between calls, for `compat`.
+    """State of the copies of Pulsar's own classes between calls, for `compat`.
 
-    `usage`: the shedder's smoothed score, by broker. `placement_usage`: the same of LeastResourceUsageWithWeight.
-    `low`, `high`: AvgShedder's hit counters, by broker. `chosen`: AvgShedder's targets by bundle data (as a digest).
-    `condition_hits`: number of consecutive calls in which TransferShedder's condition was met. `table`: size of
-    AvgShedder's table of scores. `turn`, `listed`: round robin's counter and its candidates.
+    `usage`: the shedder's smoothed score, by broker. `placement_usage`: the smoothed score of
+    LeastResourceUsageWithWeight. `low`, `high`: AvgShedder's hit counters, by broker. `chosen`: AvgShedder's targets by
+    bundle data (as a digest). `condition_hits`: number of consecutive calls in which TransferShedder's condition was
+    met. `table`: size of AvgShedder's table of scores. `turn`, `listed`: round robin's counter and its candidates.
     """
 
     usage: Mapping[str, float] = field(default_factory=dict)
@@ -110,7 +113,7 @@ class CompatMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyMemory:
-    """Everything the strategies remember between two cycles.
+    """Everything that strategies and splits remember between two cycles.
 
     `courses`: load history by broker (planning/calm.py). `active`: brokers whose balancing has started and is not
     finished. `urgent`: whether an early reading, within seconds, can lead to moves. `split_hits`: by bundle, readings

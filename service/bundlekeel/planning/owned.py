@@ -1,4 +1,4 @@
-"""Add bundles that a broker owns but does not report: bundles without a loaded topic are in no load report.
+"""Add bundles that a broker owns but does not report: load reports contain no bundles without a loaded topic.
 
 A load report (`LocalBrokerData.lastStats`) lists only bundles with topics, and may be 15 minutes old. Whether a broker
 is empty depends on the list of its bundles (`/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces`).
@@ -18,7 +18,7 @@ from bundlekeel.model.snapshot import BundleTable, Snapshot, freeze, grouped
 
 
 def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snapshot:
-    """Return the snapshot with every bundle assigned to the broker that owns it by `owned` (broker -> bundles).
+    """Return the snapshot with each bundle of `owned` (broker -> bundles) at the broker that owns it.
 
     Unreported bundles are added without traffic. Bundles that an older report lists elsewhere change their owner.
     Brokers that are not in the snapshot are ignored. Returns the same object if nothing changes.
@@ -44,7 +44,10 @@ def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snap
 
 
 def _with_idle(bundles: BundleTable, added: Mapping[str, int], brokers: int) -> BundleTable:
-    """Return the table with the idle bundles `added` (name -> owner row), grouped by owner."""
+    """Return the table with these bundles without traffic added, grouped by owner.
+
+    `added`: owner (row) by bundle. `brokers`: number of brokers.
+    """
     namespaces = dict.fromkeys((*bundles.namespaces, *map(namespace_of, added)))
     number = {name: row for row, name in enumerate(namespaces)}
     columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The shares of a broker's usage that its bundles cause by traffic."""
+"""How much of a broker's resource usage each of its bundles causes, by traffic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bundlekeel.model.load import (
 
 
 def shares_of(carried: Floats, whole: Floats) -> Floats:
-    """Return each bundle's share of its broker's resources, by traffic; shape (n, 6).
+    """Return each bundle's share of the usage of its broker's resources; shape (n, 6), columns of `RESOURCES`.
 
     `carried`: traffic of the bundles, shape (n, 4). `whole`: traffic of the broker, shape (4,).
     """

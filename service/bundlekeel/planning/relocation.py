@@ -4,9 +4,9 @@ Their moves are added to the ledger (moves that reports do not show yet) before 
 the load after these moves, does not move the same bundles and has its own budget. The plan contains all moves.
 
 Drain: Pulsar has no cordon, and its placement prefers an empty broker. So a drain is a loop: every cycle moves the
-bundles that are at the broker, idle ones too. Heartbeat, SLA and `pulsar/system` bundles stay. Pins, exclusions,
-policies, moves in transit and frozen intents apply as in every move. Idle and recently moved bundles are moved, too; a
-drain has its own budget.
+bundles that are at the broker, idle ones too. Heartbeat, SLA and `pulsar/system` bundles stay. Pins (operators' rules
+that a bundle stays), exclusions, policies, and moves in progress or left unfinished by an earlier leader apply as for
+every move. Bundles that moved recently are moved, too. A drain has its own budget.
 
 Warm-up: a new or restarted broker has empty caches and is slow if it gets its whole share immediately. So its bundles
 come from the most loaded brokers, at most `warm_max_moves_per_cycle` per cycle, until the broker has `warm_until_share`
@@ -88,7 +88,11 @@ def drain(
 
 
 def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
-    """Return the bundles (rows) still at the broker: `listed`, or if None, the reported ones that are not moving."""
+    """Return the bundles (rows) that are still at the broker `source`.
+
+    These are the bundles of its own list (`listed`). Without the list (None), they are the reported bundles that are
+    not moving.
+    """
     span = draft.snapshot.bundles.rows_of(source)
     rows = np.arange(span.start, span.stop)
     if listed is None:
@@ -99,7 +103,10 @@ def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
 
 
 def in_order(draft: Draft, rows: Ints) -> list[int]:
-    """Order bundles by disruption: clients (producers and consumers), then traffic; every fourth is the largest."""
+    """Sort bundles by disruption: first those with few clients (producers and consumers), then with little traffic.
+
+    Every fourth one is the largest of the rest.
+    """
     bundles = draft.snapshot.bundles
     clients, traffic = bundles.counts[rows, 1:].sum(axis=1), bundles.short[rows].sum(axis=1)
     traffic = np.where(bundles.latest[rows].any(axis=1), traffic, 0.0)
@@ -120,6 +127,7 @@ def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[in
     """Return the broker (row) with most headroom for this bundle, the next best (-1: none), and the obstacle or None.
 
     Most headroom: the lowest score with the bundle. For an idle bundle, which changes no score: the fewest bundles.
+    `open_to`: mask of the brokers that may receive it.
     """
     start = int(draft.snapshot.bundles.starts[source])
     idle = not draft.pressure(source)[row - start].any()
@@ -144,10 +152,11 @@ def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[in
 def warm(
     draft: Draft, eligible: Bools, *, targets: Collection[str], closed: Collection[str], budget: int, waiting: bool
 ) -> dict[str, bool]:
-    """Plan moves to the warming brokers `targets`; return, by broker, whether its warm-up is complete.
+    """Plan moves to the brokers `targets`, which are warmed up; return, by broker, whether its warm-up is complete.
 
     A warm-up is complete if the broker is warm or no further move helps. While reports do not show all moves
-    (`waiting`), only a warm broker is complete. `budget`: maximum number of moves per broker.
+    (`waiting`), only a warm broker is complete. `budget`: maximum number of moves per broker. `closed`: brokers that
+    neither give nor count in the mean.
     """
     ids = draft.snapshot.brokers.ids
     open_to = np.array([broker not in closed for broker in ids], dtype=bool)
@@ -164,12 +173,12 @@ def warm(
 
 
 def is_warm(draft: Draft, target: int, mean: float) -> bool:
-    """Return whether the broker has `warm_until_share` of the mean score."""
+    """Return whether the broker has the share `warm_until_share` of the mean score."""
     return float(draft.score[target]) >= draft.params.warm_until_share * mean - EPSILON
 
 
 def _take_one(draft: Draft, eligible: Bools, target: int, mean: float, closed: Collection[str]) -> bool:
-    """Move one bundle from the most loaded broker that has a suitable one. Return False if there is none."""
+    """Move one bundle to `target` from the most loaded broker that has a suitable one. Return False without one."""
     if not draft.legal_targets()[target]:
         return False
     limit = draft.params.overloaded_threshold_percent / 100
@@ -192,9 +201,9 @@ def _take_one(draft: Draft, eligible: Bools, target: int, mean: float, closed: C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """Moves of drains, warms and repairs, the refusals of other bundles that should move, and the loads before.
+    """Moves of drains, warm-ups and repairs, refusals of bundles that should also move, and loads before and after.
 
-    `ready`: by warming broker, whether it is warm or no further move helps.
+    `ready`: by broker under warm-up, whether it is warm or no further move helps.
     """
 
     moves: tuple[Move, ...] = ()
@@ -208,7 +217,7 @@ class Relocation:
         return tuple(move for move in self.moves if move.rule == REPAIR)
 
     def followed_by(self, later: Relocation) -> Relocation:
-        """Return these and the `later` moves together; `later` was planned with these moves in the ledger."""
+        """Return these and the `later` moves together. `later` was planned with these moves as already started."""
         bundles = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
         return replace(
             self,
@@ -218,11 +227,11 @@ class Relocation:
         )
 
     def booked(self, ledger: Ledger, snapshot: Snapshot) -> Ledger:
-        """Return the ledger with these moves in transit."""
+        """Return the ledger (moves that reports do not show yet) with these moves added."""
         return open_entries(ledger, self.moves, snapshot, snapshot.wall_ms) if self.moves else ledger
 
     def merged(self, shed: Plan) -> Plan:
-        """Return the shedder's plan together with these moves, which come first."""
+        """Return one plan of these moves and the moves of the strategy's plan `shed`; these moves come first."""
         if not self.moves and not self.refusals:
             return shed
         named = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
@@ -263,7 +272,7 @@ def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
 
 
 def relocate(situation: Situation) -> Relocation:
-    """Plan the moves of all drains and warm-ups that are possible now; no moves while too few brokers report."""
+    """Plan the moves of all drains and warm-ups that are possible now; none while too few brokers report."""
     snapshot, params, guard = situation.snapshot, situation.params, situation.guard
     if not guard.draining and not guard.warming:
         return Relocation()
@@ -293,7 +302,10 @@ def relocate(situation: Situation) -> Relocation:
 def _warmed(
     situation: Situation, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]
 ) -> dict[str, bool]:
-    """Fill the warming brokers with bundles that the shedder may move, and with bundles that left them recently."""
+    """Fill the brokers under warm-up, and return by broker whether its warm-up is complete.
+
+    The bundles are those that the strategy may move, and those that left these brokers recently.
+    """
     under_way = situation.ledger.under_way()
     warming = situation.guard.warming
     recent = {name: moved for name, moved in situation.guard.recent.items() if moved.source not in warming}
@@ -317,7 +329,7 @@ def _warmed(
 
 
 def by_person(situation: Situation) -> tuple[Bools, Eligibility]:
-    """Return the bundles (rows) that an operator may move, and the reasons for the others.
+    """Return a mask of the bundles that an operator may move, and the reasons for the others.
 
     Idle bundles and bundles that moved recently may move, too: the rules against that protect clients, and an operator
     has decided.

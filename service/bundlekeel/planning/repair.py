@@ -5,8 +5,8 @@ they were placed, and on secondaries if the primaries return after a failover. A
 not allow its broker by Pulsar's failover rule (`LoadManagerShared.applyNamespacePolicies`). Strategies choose their
 targets by the same rule, so they and repairs do not undo each other's moves.
 
-Repairs obey the guard as the moves of a strategy do, and have a budget of their own in addition. Idle bundles are
-repaired, too: they will carry traffic where they are. The balance does not matter, only the overload threshold.
+Repairs obey the guard's rules as the moves of a strategy do, and have a budget of their own in addition. Idle bundles
+are repaired, too: they will carry traffic where they are. The balance does not matter, only the overload threshold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ from bundlekeel.planning.situation import Situation
 
 
 def repair(situation: Situation, hold: Hold | None) -> Relocation:
-    """Return the moves of misplaced bundles to primary brokers, and a refusal for each misplaced bundle that stays."""
+    """Plan moves of misplaced bundles to brokers that their isolation policies allow, primary brokers first.
+
+    The result also contains a refusal for each misplaced bundle that stays. `hold`: a reason to move nothing, or only
+    off overloaded brokers; then no bundle is repaired.
+    """
     snapshot, params, guard = situation.snapshot, situation.params, situation.guard
     if situation.policies.unknown or completeness(snapshot, params) is not None:
         return Relocation()
@@ -57,7 +61,7 @@ def repair(situation: Situation, hold: Hold | None) -> Relocation:
 def find_misplaced(snapshot: Snapshot, isolation: AppliedIsolation) -> Ints:
     """Return the bundles (rows) on brokers that their isolation policy does not allow now.
 
-    System bundles, and bundles whose policy cannot be read or matches no broker, are ignored.
+    System bundles, and bundles whose policy cannot be parsed or matches no broker, are ignored.
     """
     bundles = snapshot.bundles
     readable = isolation.readable & ~isolation.unmatched
@@ -70,7 +74,7 @@ def find_misplaced(snapshot: Snapshot, isolation: AppliedIsolation) -> Ints:
 def _take(
     draft: Draft, isolation: AppliedIsolation, eligible: Eligibility, rows: Ints, hold: Hold | None
 ) -> list[Refusal]:
-    """Plan moves of these bundles; return a refusal for each of them that stays."""
+    """Plan moves of the misplaced bundles `rows`; return a refusal for each of them that stays."""
     snapshot, limit = draft.snapshot, draft.params.repair_max_moves_per_cycle
     movable = eligible.mask.copy()
     movable[np.array(eligible.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True

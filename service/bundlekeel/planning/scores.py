@@ -1,4 +1,4 @@
-"""Scores of brokers: the most used of their weighted resources."""
+"""Scores of brokers: the usage of each resource is multiplied by a weight, and the largest product is the score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bundlekeel.model.snapshot import percent_usage
 
 
 def weights_of(params: Parameters, mode: str = "modular") -> Floats:
-    """Return the weights in the order of `RESOURCES`; 1 for resources without a weight setting.
+    """Return the weight of each resource, in the order of `RESOURCES`; 1 for resources without a weight setting.
 
     With the extensible load manager, all are 1, because its brokers report a weighted score (model/extensible.py).
     """
@@ -22,7 +22,7 @@ def weights_of(params: Parameters, mode: str = "modular") -> Floats:
 
 
 def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
-    """Return the maximum weighted usage as a ratio (`getMaxResourceUsageWithWeight`), one value per row."""
+    """Return the score of each row: the maximum weighted usage, as a ratio (`getMaxResourceUsageWithWeight`)."""
     scored: Floats = (percent_usage(usage, limit) * weights).max(axis=1, initial=0.0) / 100
     return scored
 
@@ -31,7 +31,7 @@ ScoredColumn = tuple[int, NDArray[np.float32], np.float64]
 
 
 def scored_columns(limit: Floats, weights: Floats) -> list[ScoredColumn]:
-    """Return the resources that can affect a score: column, limit of each broker, weight."""
+    """Return the resources that can affect a score: column of `RESOURCES`, limit of each broker, weight."""
     # Usage without a positive limit counts as 0 %, which a division by infinity gives.
     limit32 = np.where(limit > 0, limit, np.inf).astype(np.float32)
     return [

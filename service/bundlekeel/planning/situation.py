@@ -1,4 +1,4 @@
-"""The situation in which bundles are moved or split: the cluster, and Bundlekeel's own state."""
+"""What every rule for moves and splits uses: the cluster, and Bundlekeel's own state."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from bundlekeel.planning.memory import StrategyMemory
 class Situation:
     """Input of every rule for moves and splits.
 
-    `owned`: bundles by draining broker, from the broker's own list, reported or not. `brokers_split`: the brokers' own
-    automatic split is on, so Bundlekeel does not apply the four limits. `namespace_bundles`: number of bundles by
-    namespace, loaded or not, from the boundaries in the metadata store. If a namespace is missing there or has fewer
-    bundles, the number of loaded bundles counts.
+    `ledger`: moves that reports do not show yet. `guard`: what limits moves. `owned`: bundles by draining broker, from
+    the broker's own list, reported or not. `brokers_split`: the brokers' own automatic split is on, so Bundlekeel does
+    not apply Pulsar's four split limits. `namespace_bundles`: number of bundles by namespace, loaded or not, from the
+    boundaries in the metadata store. If a namespace is missing there or has fewer bundles, the number of loaded bundles
+    counts.
     """
 
     snapshot: Snapshot

@@ -1,4 +1,8 @@
-"""Targets that the guard forbids, in addition to policies: whole brokers, the way back, and pairs without effect."""
+"""Target brokers that the guard forbids, in addition to policies.
+
+Some brokers accept no bundle. A bundle may not return to the broker that it left recently. Nothing moves between two
+brokers if earlier moves between them did not help.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from bundlekeel.model.snapshot import Bools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetBans:
-    """Bans, by rows of a snapshot.
+    """Brokers to which the guard forbids moves; brokers and bundles are row numbers of a snapshot.
 
     `closed`: code of each broker that accepts no bundle. `back`: by bundle, the broker that it recently left, and the
     time (ms) from which it may return. `pairs`: (source, target) pairs whose moves did not help.
@@ -34,13 +38,13 @@ class TargetBans:
         return np.fromiter(places, dtype=bool, count=len(rows))
 
     def forbidden_targets(self, row: int, source: int, targets: Ints) -> Bools:
-        """Return a mask of these targets to which the bundle may not move."""
+        """Return a mask of the targets to which the bundle `row` of `source` may not move."""
         left = self.back.get(row, (-1, 0))[0]
         banned = (item == left or item in self.closed or (source, item) in self.pairs for item in targets.tolist())
         return np.fromiter(banned, dtype=bool, count=len(targets))
 
     def code(self, row: int, source: int, target: int) -> Code | None:
-        """Return why this bundle may not move to `target`, or None."""
+        """Return the code of the ban that keeps the bundle `row` from `target`; None if there is none."""
         if target in self.closed:
             return self.closed[target]
         if self.back.get(row, (-1, 0))[0] == target:

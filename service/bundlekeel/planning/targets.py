@@ -25,7 +25,7 @@ class Coldest:
 
     `rows`: the selected brokers, ascending. `among`: mask of the selected brokers. `others`: by scored resource, the
     lowest score of the other brokers for which this resource is the most used. `largest`: by scored resource, the
-    largest limit divided by the weight. `until`: number of moves up to which the selection is used.
+    largest limit divided by the weight. `until`: number of planned moves up to which the selection is used.
     """
 
     rows: Ints
@@ -36,7 +36,11 @@ class Coldest:
 
     @classmethod
     def select(cls, score: Floats, legal: Bools, parts: Floats, columns: Sequence[ScoredColumn], moves: int) -> Coldest:
-        """Select the least loaded targets. `parts`: score of each broker (column) by one resource (row) alone."""
+        """Select the least loaded brokers that may take bundles (mask `legal`).
+
+        `parts`: score of each broker (column) by one resource (row) alone. `columns`: the scored resources. `moves`:
+        number of moves planned so far.
+        """
         order = np.argpartition(np.where(legal, score, np.inf), min(COUNT, len(score) - 1))
         among = np.zeros(len(score), dtype=bool)
         among[order[:COUNT]] = True
@@ -47,10 +51,13 @@ class Coldest:
         return cls(np.flatnonzero(among & legal), among, np.array(others), np.array(largest), moves + MOVES)
 
     def changed(self, broker: int, score: float) -> None:
-        """Update the bound after the score of a broker has changed."""
+        """Update the lower bounds after the score of a broker has changed."""
         if not self.among[broker]:
             np.minimum(self.others, score, out=self.others)
 
     def least(self, pressure: Floats) -> float:
-        """Return a lower bound for the other brokers' scores with a bundle of this pressure (by scored column)."""
+        """Return a lower bound for the scores of brokers that are not selected, with a bundle added.
+
+        `pressure`: usage that the bundle causes, by scored resource.
+        """
         return float((self.others + pressure / self.largest).min(initial=np.inf)) * _ROUNDING

@@ -1,4 +1,4 @@
-"""Modified snapshots for a dry run: removed or added brokers, scaled traffic. Pure."""
+"""Changed snapshots for a what-if (a plan that is never executed): brokers removed or added, traffic scaled. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _LEAST_CYCLES: Final = 5
 def finish(inputs: PlanInput, first: PlanResult, *, interval_seconds: float, eta: Callable[[int], float]) -> Finish:
     """Predict the state after this plan and all plans that follow it, until nothing moves any more.
 
-    Each plan is executed as predicted, and reported before the next one. Splits are ignored. `interval_seconds`:
-    seconds between two cycles. `eta`: returns the duration of a number of moves, in seconds.
+    Each plan counts as executed as predicted, and reported before the next one. Splits are ignored. `first`: result of
+    this plan for `inputs`. `interval_seconds`: seconds between two cycles. `eta`: returns the duration of a number of
+    moves, in seconds.
     """
     result, moves, cycles, seconds = first, 0, 0, 0.0
     most = max(_LEAST_CYCLES, min(_MOST_CYCLES, _MOST_BUNDLES // max(1, len(inputs.snapshot.bundles))))
@@ -54,12 +55,12 @@ def _goes_on(result: Plan) -> bool:
 
 
 def _hour_ends(result: Plan) -> int:
-    """Return the time (ms) from which the hourly budget allows the next move; 0: it prevents no move."""
+    """Return the time (Unix ms) from which the hourly budget allows the next move; 0: it prevents no move."""
     return max((item.frees_ms for item in result.refusals if item.code is Code.BUDGET_PER_HOUR), default=0)
 
 
 def _step(result: Plan, interval_seconds: float) -> float:
-    """Return the seconds until the next cycle: fewer if only budgets per cycle limited the moves."""
+    """Return the seconds until the next cycle: fewer than usual if only budgets per cycle limited the moves."""
     codes = {item.code for item in result.refusals}
     if not result.moves and (ends := _hour_ends(result)):
         return max(interval_seconds, (ends - result.wall_ms) / 1000)
@@ -67,7 +68,10 @@ def _step(result: Plan, interval_seconds: float) -> float:
 
 
 def _after(inputs: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
-    """Return the input of the next cycle, after the plan is executed and reported by every broker."""
+    """Return the input of the next cycle: the plan is executed, and every broker has reported its result.
+
+    `step_ms`: time between the two cycles.
+    """
     snapshot, now_ms = inputs.snapshot, inputs.snapshot.wall_ms
     draft = Draft(snapshot, result.ledger, inputs.params, costs=inputs.memory.costs)
     ids, owner = snapshot.brokers.ids, snapshot.bundles.owner.copy()
@@ -114,7 +118,7 @@ def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
 
 
 def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, costs: CpuCosts) -> Snapshot:
-    """Return the snapshot after every move of the ledger has landed and is reported.
+    """Return the snapshot as it will be when all moves of the ledger (not shown by reports yet) are reported.
 
     This is needed before brokers are added or removed. The ledger corrects only the original reports: with other
     brokers, its bundles would count for no broker, or for two. Bundles that move to a broker without a usable report
@@ -152,7 +156,7 @@ def without_brokers(
     """Remove these brokers, and assign their bundles to the others, as lookups would roughly do.
 
     The largest bundle comes first, and each goes to the least loaded broker that policies allow. Bundles that no broker
-    may take are dropped, and have a refusal.
+    may take are dropped; each has a refusal in the result.
     """
     draft = Draft(snapshot, Ledger(), params)
     ids, bundles, label = snapshot.brokers.ids, snapshot.bundles, ",".join(sorted(names))
@@ -176,9 +180,9 @@ def without_brokers(
 
 
 def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0) -> Snapshot:
-    """Add these brokers without bundles, each as large as the median of the others (`middle_broker`).
+    """Add brokers with these ids without bundles, each as large as the median of the others (`middle_broker`).
 
-    `idle_cpu`: CPU use without traffic, percent of one core. Raises ValueError if the snapshot has no broker.
+    `idle_cpu`: their CPU use without traffic, percent of one core. Raises ValueError if the snapshot has no broker.
     """
     table, count = snapshot.brokers, len(snapshot.brokers)
     ids = (*table.ids, *names)
@@ -215,7 +219,11 @@ def middle_broker(brokers: BrokerTable) -> int:
 
 
 def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label: str) -> Snapshot:
-    """Return the snapshot with only the brokers `stay`, with the draft's load, and bundles by their new owners."""
+    """Return the snapshot with other brokers and owners.
+
+    `draft`: the loads of the brokers. `stay`: rows of the brokers that stay. `owner`: row of each bundle's owner, -1:
+    none. `label`: marks the change in the digest.
+    """
     renumbered = np.full(len(snapshot.brokers) + 1, -1, dtype=np.int64)  # The last value is for bundles without owner.
     renumbered[stay] = np.arange(len(stay))
     then = replace(snapshot.brokers, usage=draft.usage, traffic=draft.traffic, topics=draft.topics)
@@ -234,7 +242,7 @@ def _intervals(snapshot: Snapshot, rows: Ints) -> tuple[int, ...]:
 
 
 def _picked(brokers: BrokerTable, order: Ints) -> BrokerTable:
-    """Copy these rows, in this order."""
+    """Return a copy of these rows of the table, in this order."""
     rows = order.tolist()
     columns: dict[str, Any] = {}
     for item in (item for item in fields(brokers) if item.init):

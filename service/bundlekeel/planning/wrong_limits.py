@@ -1,4 +1,4 @@
-"""Limits that cannot be true, because the broker uses more than they allow.
+"""Resource limits in load reports that cannot be true, because the broker uses more than they allow.
 
 A cpuset without a quota, or a network card that reports 10 Mbit/s, leads to such a limit. A score computed with it is
 meaningless, and more brokers would not help.
@@ -30,7 +30,7 @@ _HIDING: Final = FULL | {Code.ZERO_AVERAGE, Code.BALANCED}
 
 
 class WrongLimit(NamedTuple):
-    """One limit that cannot be true. `usage` and `limit`: in the unit of `resource` (`RESOURCES`)."""
+    """One resource limit of a broker that cannot be true. `usage`, `limit`: in the unit of `resource` (`RESOURCES`)."""
 
     broker: str
     resource: str
@@ -39,7 +39,7 @@ class WrongLimit(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Return a sentence with the broker, the resource, both values and the setting that fixes the limit."""
+        """Return the explanation for operators, with both values and the setting that fixes the limit."""
         name, unit, size, _ = _WORDS[self.resource]
         use = f"{self.broker} uses {self.usage / size:.4g} {unit} of {name}, and its limit is {self.limit / size:.4g}"
         return f"{use}: the limit is wrong and is ignored; {self.fix}"
@@ -52,7 +52,7 @@ class WrongLimit(NamedTuple):
 
 
 def wrong_limits(brokers: BrokerTable) -> list[WrongLimit]:
-    """Return all limits of a snapshot that are ignored because they cannot be true, in the order of brokers."""
+    """Return all limits in a snapshot that are ignored because they cannot be true, in the order of brokers."""
     return [
         WrongLimit(brokers.ids[row], RESOURCES[at], float(brokers.usage[row, at]), float(brokers.limit[row, at]))
         for row, at in np.argwhere(brokers.wrong()).tolist()
@@ -60,10 +60,10 @@ def wrong_limits(brokers: BrokerTable) -> list[WrongLimit]:
 
 
 def explain_wrong_limits(decision: Decision, draft: Draft) -> None:
-    """Add a refusal for each limit that this draft ignores, and let the verdicts name a wrong CPU limit.
+    """Add a refusal to the decision for each ignored limit, and let its verdicts name a wrong CPU limit.
 
-    The load of a broker with a wrong CPU limit is unknown, so it accepts no bundle. If the others are overloaded or
-    balanced, its limit has to be fixed, because more brokers would not help.
+    The load of a broker with a wrong CPU limit is unknown, so it accepts no bundle. If the other brokers are overloaded
+    or balanced, the limit has to be fixed, because more brokers would not help.
     """
     if not draft.wrong.any():
         return

@@ -203,7 +203,7 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
     text = " ".join(sidecar.run("drain", FULL, *WHO).stdout.split())
     assert "1 stays for now" in text and "Pinned" in text and "dry run" in text
     # Not of the row above it.
-    assert "stays: Pinned: a person pinned it" in text
+    assert "stays: Pinned: an operator pinned it" in text
 
 
 DRY = [

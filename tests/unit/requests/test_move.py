@@ -156,7 +156,7 @@ async def test_the_leader_refuses_what_has_changed() -> None:
     sidecar.cluster.model.own(BUNDLE, B1)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: PIN}))
     task = await carried_out(sidecar, operator_request)
-    assert (task["state"], task["detail"]) == ("failed", "not carried out: a person pinned it to its broker")
+    assert (task["state"], task["detail"]) == ("failed", "not carried out: an operator pinned it to its broker")
     assert sidecar.cluster.model.unloads == []
 
 

@@ -32,8 +32,9 @@ class AllowedTargets:
     """Brokers that policies allow for each namespace.
 
     `mask`: namespace (row) by broker (column), True if allowed. `unknown`: namespaces whose policies cannot be read;
-    their rows are False. `group`: anti-affinity group of each namespace, -1: none. `isolated`: the mask without the
-    anti-affinity groups. `unmatched`: by namespace (row) the name of its isolation policy, if that matches no broker.
+    their rows are False. `group`: number of the anti-affinity group of each namespace, -1: none. `isolated`: the mask
+    without the anti-affinity groups. `unmatched`: by namespace (row) the name of its isolation policy, if that matches
+    no broker.
     """
 
     mask: Bools
@@ -43,16 +44,19 @@ class AllowedTargets:
     unmatched: Mapping[int, str] = field(default_factory=dict)
 
     def nowhere_else(self, namespace: Ints, owner: Ints) -> Bools:
-        """Return a mask of the bundles (by namespace and owner) that no other broker may take."""
+        """Return a mask of the bundles that no broker other than their owner may take.
+
+        `namespace`, `owner`: row numbers of each bundle's namespace and owner.
+        """
         others: Ints = self.mask.sum(axis=1)[namespace] - self.mask[namespace, owner]
         bound: Bools = others == 0
         return bound
 
     def exchanging(self, bundles: BundleTable) -> list[Ints]:
-        """Return the groups of brokers (rows) that can exchange bundles, directly or through other brokers.
+        """Return the groups of brokers (rows) that policies let exchange bundles, directly or through other brokers.
 
-        Idle bundles do not count. Anti-affinity groups are ignored: the brokers that they allow for a
-        bundle change with each move.
+        Idle bundles do not count. Anti-affinity groups are ignored: the brokers that they allow for a bundle change
+        with each move.
         """
         count = self.mask.shape[1]
         if self.unknown.all():
@@ -68,7 +72,10 @@ class AllowedTargets:
 
 
 def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> AllowedTargets | None:
-    """Return the brokers that policies allow for each namespace of the snapshot; None without restrictions."""
+    """Return the brokers that policies allow for each namespace of the snapshot; None without restrictions.
+
+    `ledger`: moves that reports do not show yet; they count for anti-affinity groups.
+    """
     names, brokers = snapshot.bundles.namespaces, snapshot.brokers
     serves = brokers.takes_persistent()
     nothing = not (policies.isolation or policies.anti_affinity or policies.unreadable or policies.unknown)
@@ -102,7 +109,7 @@ def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:
 
 
 def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:
-    """Narrow, in place, the brokers of grouped namespaces to those with the fewest other namespaces of the group."""
+    """Limit, in place, the namespaces of anti-affinity groups to the brokers with the fewest others of their group."""
     for number in range(int(group.max(initial=-1)) + 1):
         members = np.flatnonzero(group == number)
         together = lives[members].sum(axis=0)
@@ -114,7 +121,7 @@ def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) 
 def with_policies(snapshot: Snapshot, policies: Policies) -> Bools:
     """Return a mask of the namespaces with an isolation policy, an anti-affinity group, or unreadable policies.
 
-    TransferShedder does not move their bundles unless it is configured to (`HasPolicy`).
+    TransferShedder does not move their bundles unless it is configured to (code `HasPolicy`).
     """
     names = snapshot.bundles.namespaces
     if policies.unknown:

@@ -1,6 +1,6 @@
-"""`assign()`: the broker to which the assignment pipeline would assign a bundle without an owner, step by step. Pure.
+"""`assign()`: the broker to which Pulsar would assign a bundle without an owner, and the steps that lead to it. Pure.
 
-The pipeline is that of the brokers' load manager: `ModularLoadManagerImpl.selectBroker`, or the `BrokerFilter`s of
+The steps are those of the brokers' load manager: `ModularLoadManagerImpl.selectBroker`, or the `BrokerFilter`s of
 `ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible load manager uses another order, does not distribute
 namespaces evenly, and never adds dropped brokers again: if no broker is left, the bundle gets no owner.
 """
@@ -36,9 +36,9 @@ SYSTEM_NAMESPACE = "pulsar/system"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentStep:
-    """One step: the candidates after it, and a code for each broker that it dropped.
+    """One step of the assignment: the candidates after it, and a code for each broker that it dropped.
 
-    `note`: effect of a step that drops no broker.
+    `note`: remark for operators, such as the name of the policy.
     """
 
     name: str
@@ -49,12 +49,12 @@ class AssignmentStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Result of the pipeline for one bundle.
+    """Result of the assignment of one bundle.
 
-    `preallocated`: the broker to which the bundle already moves. `chosen`: that broker, else the placement's choice;
-    "": several brokers are possible, because brokers place in turn, or none is, for the reason `code`. `candidates`:
-    brokers among which the placement chooses. `one_of`: brokers that Pulsar may choose, including `chosen`, if Pulsar
-    draws at random or the next turn is unknown; empty: only one is possible.
+    `preallocated`: the broker to which the bundle is moving already; "": none. `chosen`: that broker, else the choice
+    of the placement; "": several brokers are possible, because brokers place in turn, or none is, for the reason
+    `code`. `candidates`: brokers among which the placement chooses. `one_of`: brokers that Pulsar may choose, including
+    `chosen`, if Pulsar draws at random or the next turn is unknown; empty: only one is possible.
     """
 
     bundle: str
@@ -69,11 +69,11 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentInput:
-    """Input of the pipeline in addition to the bundle.
+    """Input of an assignment in addition to the bundle.
 
-    `draft`: predicted load. `ledger`: preallocated bundles, which are in transit. `placement`: placement of modular
-    brokers; extensible ones have only one. `in_turn`: namespaces that brokers place in turn instead
-    (loadBalancerSheddingExcludedNamespaces).
+    `draft`: predicted load. `ledger`: preallocated bundles, which are moving to another broker. `placement`: placement
+    of modular brokers; extensible ones have only one. `in_turn`: namespaces for which brokers use round robin instead
+    of the placement (loadBalancerSheddingExcludedNamespaces).
     """
 
     draft: Draft
@@ -84,7 +84,7 @@ class AssignmentInput:
 
 
 def assign(request: AssignmentInput, bundle: str, *, non_persistent: bool = False) -> Assignment:
-    """Run the pipeline for one bundle as if it were unowned.
+    """Assign one bundle as if it had no owner.
 
     `non_persistent`: assume a lookup of a non-persistent topic; only brokers know the type of the topic.
     """
@@ -111,9 +111,10 @@ def assign(request: AssignmentInput, bundle: str, *, non_persistent: bool = Fals
 
 
 class _Run:
-    """One run of the pipeline.
+    """The steps of one assignment.
 
-    `left`: present candidates. `policy`: candidates after the policy step, which return if no candidate is left.
+    `left`: present candidates. `policy`: candidates after the policy step, with which the pipeline continues if later
+    steps drop all.
     """
 
     def __init__(self, request: AssignmentInput, bundle: str, non_persistent: bool) -> None:
@@ -158,7 +159,7 @@ class _Run:
     # --- steps ---
 
     def _step(self, name: str, keep: Bools, code: Code | Callable[[int], Code], note: str = "") -> None:
-        """Narrow the candidates. `code`: the reason for a dropped broker (row)."""
+        """Keep only the candidates in the mask `keep`. `code`: the reason for a dropped broker (row)."""
         dropped_rows = np.flatnonzero(self.left & ~keep).tolist()
         dropped = {self.ids[row]: code if isinstance(code, Code) else code(row) for row in dropped_rows}
         self.left = self.left & keep
@@ -170,7 +171,10 @@ class _Run:
         self.steps.append(AssignmentStep(name="available", candidates=self.ids, dropped=dropped))
 
     def _policies(self) -> None:
-        """Apply isolation policies or, without one, the brokers' types of topics (`applyNamespacePolicies`)."""
+        """Apply isolation policies; without one for the namespace, the topic types that brokers serve.
+
+        Pulsar: `applyNamespacePolicies`.
+        """
         if self.policies.unknown or self.namespace in self.policies.unreadable:
             self.fault = Code.POLICY_UNREADABLE
             self._step("policies", np.zeros_like(self.left), self.fault, self.policies.unknown)
@@ -194,9 +198,9 @@ class _Run:
         )
 
     def _without_report(self) -> tuple[str, ...]:
-        """Return brokers without a report, which are not candidates but count as available primaries in Pulsar.
+        """Return live brokers without a usable report: not candidates, but available primary brokers for Pulsar.
 
-        The extensible pipeline has already dropped those with another load manager.
+        The extensible pipeline has already dropped brokers with another load manager.
         """
         dropped_before = Code.MIXED_LOAD_MANAGERS if self.extensible else None
         return tuple(item.broker_id for item in self.snapshot.excluded if item.code != dropped_before)
@@ -214,7 +218,7 @@ class _Run:
         self._step("max topics", room, Code.MAX_TOPICS)
 
     def _anti_affinity(self) -> None:
-        """Apply anti-affinity by namespaces of the group (modular) or by their bundles (extensible).
+        """Keep the brokers with the fewest namespaces of the anti-affinity group; extensible: the fewest bundles of it.
 
         The bundle's own namespace counts.
         """
@@ -235,7 +239,7 @@ class _Run:
         self._step("anti-affinity", narrowed.brokers, Code.MORE_OF_GROUP, f"group {group}")
 
     def _evenly(self) -> None:
-        """Keep the brokers with the fewest bundles of this namespace, by reports and ledger."""
+        """Keep the brokers with the fewest bundles of this namespace, including bundles that move there."""
         spread = self.policies.distribute_evenly or self.namespace == SYSTEM_NAMESPACE
         if not spread or not self.left.any():
             self._step("distribute evenly", self.left, Code.MORE_OF_NAMESPACE, "" if spread else "off")
@@ -269,7 +273,7 @@ class _Run:
         self._step("load manager class", same, Code.OTHER_LOAD_MANAGER)
 
     def _version(self) -> None:
-        """Keep the latest version, if that is configured.
+        """Keep the brokers with the latest version, if `preferLaterVersions` is on.
 
         If a version cannot be read, modular brokers add all candidates of the policies again, and extensible ones
         continue with the present candidates.
@@ -298,9 +302,9 @@ class _Run:
     # --- the choice ---
 
     def choose(self) -> tuple[str, Code | None]:
-        """Return the placement's choice, or "" with a code.
+        """Return the choice of the placement, or "" with the code of the reason.
 
-        If that broker is overloaded, a modular broker chooses once more among all candidates of the policies.
+        If the chosen broker is overloaded, a modular broker chooses once more among all candidates of the policies.
         """
         if not self.left.any():
             return "", Code.NO_LEGAL_TARGET
@@ -315,7 +319,7 @@ class _Run:
         return "" if many else self.ids[best], None
 
     def one_of(self) -> tuple[str, ...]:
-        """Return the brokers from which Pulsar's class draws, in id order; empty if there is only one."""
+        """Return the brokers from which Pulsar draws at random, in id order; empty if there is only one."""
         draft, rows, params = self.draft, np.flatnonzero(self.left), self.draft.params
         score = draft.score[rows]
         if self.placement == "least_long_term_message_rate":
@@ -328,9 +332,9 @@ class _Run:
         return tuple(self.ids[row] for row in rows.tolist()) if len(rows) > 1 else ()
 
     def _best(self) -> int:
-        """Return the placement's first choice. The bundle's load is unknown and counts as 0.
+        """Return the first choice of the placement. The bundle's load is unknown and counts as 0.
 
-        If brokers place in turn, this is the most loaded one, because it determines the overload recheck.
+        If brokers place in turn, this is the most loaded candidate, so that the check for overload covers all.
         """
         draft, rows = self.draft, np.flatnonzero(self.left)
         if self.in_turn:

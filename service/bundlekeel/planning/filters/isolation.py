@@ -31,14 +31,14 @@ UNKNOWN: Final = -2
 
 
 def host_of(broker_id: str) -> str:
-    """Return the part of a broker id that policies match: the part before its last colon."""
+    """Return the part of a broker id that isolation policies match: the part before its last colon."""
     return broker_id.rpartition(":")[0] or broker_id
 
 
 def matches(patterns: Iterable[str], text: str) -> bool | None:
-    """Return whether one of these Java expressions fully matches.
+    """Return whether one of these Java regular expressions matches the whole `text`.
 
-    Returns None if no readable expression matches, but an expression that cannot be read may match.
+    None: unknown, because none matches, but an expression that cannot be parsed may match.
     """
     unsure = False
     for pattern in patterns:
@@ -51,7 +51,10 @@ def matches(patterns: Iterable[str], text: str) -> bool | None:
 
 
 def governing(isolation: Sequence[IsolationPolicy], namespace: str) -> int:
-    """Return the number of the first policy that matches the namespace, FREE, or UNKNOWN."""
+    """Return the index of the first policy that matches the namespace; FREE: none does.
+
+    UNKNOWN: a policy before it cannot be parsed, and may match.
+    """
     for number, policy in enumerate(isolation):
         matched = matches(policy.namespaces, namespace)
         if matched is None:
@@ -63,13 +66,14 @@ def governing(isolation: Sequence[IsolationPolicy], namespace: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedIsolation:
-    """Policies applied to these brokers.
+    """Isolation policies, applied to the namespaces and brokers of a snapshot.
 
-    `policy`: the governing policy of each namespace (or FREE, UNKNOWN). `masks`: brokers that each policy allows, one
-    row per policy. `readable`: policies whose expressions for brokers are all readable. `unmatched`: policies that
-    match no live broker. `shared`: brokers that are certainly not a primary of any policy. `shared_readable`: there is
-    such a broker, or all brokers are certain. `primary`, `secondary`: brokers that a policy matches, one row per
-    policy. `matched`: numbers of these live brokers, including brokers without a usable report.
+    `policy`: index of the policy that applies to each namespace (or FREE, UNKNOWN). `masks`: brokers that each policy
+    allows, one row per policy. `readable`: whether all broker expressions of a policy can be parsed. `unmatched`:
+    whether a policy matches no live broker. `shared`: brokers that are certainly not primary of any policy.
+    `shared_readable`: False if no broker is in `shared` because some expressions cannot be parsed. `primary`,
+    `secondary`: brokers that match a policy, one row per policy. `matched`: number of live brokers that match as
+    primary and as secondary, one row per policy; it includes brokers without a usable report.
     """
 
     policy: Ints
@@ -83,23 +87,23 @@ class AppliedIsolation:
     matched: Ints
 
     def mask(self, namespace: int) -> Bools:
-        """Return a mask of the brokers that policies allow for this namespace (row); all False if unknown."""
+        """Return a mask of the brokers that policies allow for this namespace (row); all False if that is unknown."""
         row: Bools = self._masks()[self.policy[namespace]]
         return row
 
     def matrix(self) -> Bools:
-        """Return `mask` of every namespace; shape (namespaces, brokers)."""
+        """Return the result of `mask` for every namespace; shape (namespaces, brokers)."""
         rows: Bools = self._masks()[self.policy]
         return rows
 
     def unknown(self) -> Bools:
-        """Return a mask of the namespaces whose allowed brokers are unknown."""
+        """Return a mask of the namespaces whose allowed brokers are unknown, because expressions cannot be parsed."""
         readable = np.concatenate([self.readable, [False, self.shared_readable]])
         mask: Bools = ~readable[self.policy]
         return mask
 
     def code(self, namespace: int, broker: int) -> Code:
-        """Return why policies do not allow this broker for this namespace."""
+        """Return the code of the reason why policies do not allow a broker (row) for a namespace (row)."""
         number = int(self.policy[namespace])
         if bool(self.unknown()[namespace]):
             return Code.POLICY_UNREADABLE
@@ -122,10 +126,10 @@ def isolate(
     brokers: tuple[str, ...],
     without_report: tuple[str, ...] = (),
 ) -> AppliedIsolation:
-    """Apply the policies. `without_report`: live brokers that cannot be candidates but count as available primaries.
+    """Apply isolation policies to namespaces and brokers.
 
-    Results of the last inputs are cached, because matching 1,000 policies with 10,000 namespaces takes too long for
-    each cycle.
+    `without_report`: live brokers that cannot be candidates but count as available primaries. Results of the last
+    inputs are cached, because matching 1,000 policies with 10,000 namespaces takes too long for each cycle.
     """
     hosts = [host_of(broker) for broker in (*brokers, *without_report)]
     size, count = len(brokers), len(isolation)
@@ -173,7 +177,7 @@ NO_DOMAIN = ""
 
 
 def group_numbers(policies: Policies, namespaces: Sequence[str]) -> Ints:
-    """Return the group of each namespace as a number, -1 without a group. Names of groups are not case-sensitive."""
+    """Return the number of each namespace's anti-affinity group, -1: none. Group names are not case-sensitive."""
     numbers: dict[str, int] = {}
     groups = [policies.anti_affinity.get(name, "").lower() for name in namespaces]
     return np.array(
@@ -182,7 +186,7 @@ def group_numbers(policies: Policies, namespaces: Sequence[str]) -> Ints:
 
 
 def domain_numbers(policies: Policies, brokers: Sequence[str]) -> Ints | None:
-    """Return the failure domain of each broker as a number; None if failure domains are disabled."""
+    """Return the number of each broker's failure domain; None if failure domains are disabled."""
     if not policies.failure_domains_enabled:
         return None
     domain_of = {broker: name for name in sorted(policies.failure_domains) for broker in policies.failure_domains[name]}
@@ -191,7 +195,10 @@ def domain_numbers(policies: Policies, brokers: Sequence[str]) -> Ints | None:
 
 
 def lives_on(snapshot: Snapshot, ledger: Ledger) -> Bools:
-    """Return whether a namespace (row) has a bundle on a broker (column), by reports and ledger."""
+    """Return whether a namespace (row) has a bundle on a broker (column).
+
+    Both the owner by load report and the target of a move that reports do not show yet count.
+    """
     bundles = snapshot.bundles
     lives = np.zeros((len(bundles.namespaces), len(snapshot.brokers)), dtype=bool)
     lives[bundles.namespace, bundles.owner] = True
@@ -205,14 +212,21 @@ def lives_on(snapshot: Snapshot, ledger: Ledger) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class GroupCandidates:
-    """Remaining candidates after the rule for failure domains, and after the rule for brokers."""
+    """Masks of the brokers that remain for a bundle of an anti-affinity group.
+
+    `domains`: after the rule for failure domains. `brokers`: also after the rule for brokers.
+    """
 
     domains: Bools
     brokers: Bools
 
 
 def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> GroupCandidates:
-    """Return the candidates in domains with the fewest namespaces of the group, and of these the least used brokers."""
+    """Keep the candidates in failure domains with the fewest namespaces of an anti-affinity group.
+
+    Of these brokers, keep those with the fewest namespaces. `counts`: namespaces of the group by broker. `domains`:
+    failure domain by broker; None: not used.
+    """
     if not candidates.any():
         return GroupCandidates(candidates, candidates)
     narrowed = candidates

@@ -2,8 +2,8 @@
 
 The author of a policy chooses the expression, so matching must not take exponential time: RE2 never backtracks.
 Constructs with another spelling in RE2 are rewritten. `planning/filters/lookaround.py` matches expressions with
-look-around. Expressions that neither supports (back-references, possessive quantifiers), and invalid ones, are refused:
-a policy that cannot be read must not count as one that does not match.
+look-around. Expressions that neither RE2 nor this module supports (back-references, possessive quantifiers), and
+invalid ones, are refused: a policy that cannot be parsed must not count as one that does not match.
 """
 
 from __future__ import annotations
@@ -71,12 +71,15 @@ _MAX_DEPTH: Final = 50
 
 
 class _Untranslatable(ValueError):
-    """Raised if no expression of RE2 is equivalent."""
+    """Raised if a Java expression is invalid, or has no equivalent in RE2."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaPattern:
-    """A compiled expression. `prefix`: common beginning of all matches, checked first: RE2 is ten times slower."""
+    """A compiled Java expression.
+
+    `prefix`: common beginning of all matches; it is checked first, because RE2 is ten times slower.
+    """
 
     prefix: str
     fullmatch: Callable[[str], bool]
@@ -101,7 +104,7 @@ def java_pattern(text: str) -> JavaPattern | None:
 
 
 def prefix_of(text: str) -> str:
-    """Return a common beginning of all matches of an expression; "" if there is no simple one."""
+    """Return a common beginning of all matches of a Java expression; "" if there is no simple one."""
     prefix = _PREFIX.match(text)
     return prefix[0] if prefix and "|" not in text else ""
 
@@ -115,7 +118,7 @@ def _compiled(text: str) -> Callable[[str], bool]:
 
 
 class _Translation:
-    """One pass over an expression. `at`: index of the next character."""
+    """Translation of one Java expression to RE2, from left to right. `at`: index of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -200,7 +203,7 @@ class _Translation:
         return inside if in_class else f"[{'^' if match[1] == 'P' else ''}{inside}]"
 
     def _class(self) -> str:
-        """Translate a character class; unions, intersections and a leading `]` have other meanings in RE2."""
+        """Translate a character class. Unions, intersections and a leading `]` are refused: RE2 differs."""
         start, parts = self.at, ["["]
         self.at += 1
         if self.text[self.at : self.at + 1] == "^":
@@ -223,7 +226,7 @@ class _Translation:
 
 
 class _Parser(_Translation):
-    """Parser of expressions with look-around. RE2 matches the single characters."""
+    """Parser of Java expressions with look-around. RE2 matches only their single characters."""
 
     def __init__(self, text: str) -> None:
         # Quotes are expanded here, because a quantifier after a quote applies to its last character.
@@ -234,7 +237,7 @@ class _Parser(_Translation):
         self.behind = False
 
     def parsed(self) -> Part:
-        """Return the whole expression. Raises an error that `java_pattern` catches if it is not readable."""
+        """Parse the whole expression. Raises an error if it is not supported; `java_pattern` catches the error."""
         part = self._either()
         if self.at < len(self.text):
             raise _Untranslatable

@@ -1,7 +1,7 @@
-"""Full match of expressions with look-around, which RE2 does not have, in time polynomial in the length of the text.
+"""Full match of Java expressions with look-around, which RE2 does not have, in polynomial time.
 
-Each part of an expression returns the places at which a match of it can end, as bits of an integer. A part is computed
-once for each place at which it can start, so there is no backtracking.
+Each part of an expression returns the places in the text at which a match of it can end, as bits of an integer. A part
+is computed once for each place at which it can start, so there is no backtracking.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 
 class Part(Protocol):
-    """One part of an expression."""
+    """One part of a regular expression."""
 
     def ends(self, subject: Subject, at: int) -> int:
         """Return the places (bits) at which a match of the part that starts at `at` can end; 0: it does not match."""
@@ -26,7 +26,7 @@ class Subject:
         self._cache: dict[tuple[int, int], int] = {}
 
     def ends(self, part: Part, at: int) -> int:
-        """Return `part.ends`, computed once for each place."""
+        """Return the result of `part.ends`, which is computed only once for each place."""
         key = id(part), at
         if key not in self._cache:
             self._cache[key] = part.ends(self, at)
@@ -46,7 +46,7 @@ class Subject:
 
 
 def fullmatch(part: Part, text: str) -> bool:
-    """Return whether the whole text matches."""
+    """Return whether the expression `part` matches the whole text."""
     return bool(Subject(text).ends(part, 0) >> len(text) & 1)
 
 
@@ -59,13 +59,13 @@ def _bits(places: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Character:
-    """One character. `accepts` is called once per different character."""
+    """One character, if `accepts` is true for it. `accepts` is called once per different character."""
 
     accepts: Callable[[str], bool]
     _cache: dict[str, bool] = field(default_factory=dict)
 
     def ends(self, subject: Subject, at: int) -> int:
-        """See `Part`."""
+        """Return the place after the character, as a bit; 0 if it is not accepted."""
         here = subject.text[at : at + 1]
         if here and here not in self._cache:
             self._cache[here] = self.accepts(here)
@@ -74,23 +74,23 @@ class Character:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boundary:
-    """A condition on a place and its neighbors, without a character."""
+    """A condition on a place in the text, such as the start of a word. It matches no character."""
 
     holds: Callable[[Subject, int], bool]
 
     def ends(self, subject: Subject, at: int) -> int:
-        """See `Part`."""
+        """Return the same place, as a bit, if the condition is true there; 0: it is not."""
         return 1 << at if self.holds(subject, at) else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sequence:
-    """Consecutive parts."""
+    """Parts that match one after the other."""
 
     parts: tuple[Part, ...]
 
     def ends(self, subject: Subject, at: int) -> int:
-        """See `Part`."""
+        """Return the places (bits) at which a match of all parts in a row can end."""
         places = 1 << at
         for part in self.parts:
             places = subject.through(part, places)
@@ -99,12 +99,12 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Either:
-    """Alternatives."""
+    """Alternative parts, of which one must match."""
 
     parts: tuple[Part, ...]
 
     def ends(self, subject: Subject, at: int) -> int:
-        """See `Part`."""
+        """Return the places (bits) at which a match of any of the parts can end."""
         result = 0
         for part in self.parts:
             result |= subject.ends(part, at)
@@ -113,14 +113,14 @@ class Either:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeat:
-    """A part `least` to `most` times; `most` None: any number of times."""
+    """A part that matches `least` to `most` times in a row; `most` None: any number of times."""
 
     part: Part
     least: int
     most: int | None
 
     def ends(self, subject: Subject, at: int) -> int:
-        """See `Part`."""
+        """Return the places (bits) at which the repeated matches can end."""
         places = 1 << at
         for _ in range(self.least):
             after = subject.through(self.part, places)
@@ -144,7 +144,7 @@ class Look:
     negative: bool
 
     def ends(self, subject: Subject, at: int) -> int:
-        """See `Part`."""
+        """Return the same place, as a bit, if the condition is true there; 0: it is not."""
         if self.behind:
             matched = any(subject.ends(self.part, start) >> at & 1 for start in range(at + 1))
         else:

@@ -1,1 +1,1 @@
-"""Limits on moves: eligibility, budgets, rate, holds, scope, outages, external moves."""
+"""The guard: rules that decide which bundles may move, how many, and when."""

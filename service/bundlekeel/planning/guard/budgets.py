@@ -1,4 +1,4 @@
-"""Budgets: limits on the moves of a plan, per cycle and per hour. Pure.
+"""Budgets: limits on the number of moves of a plan, per cycle and per hour. Pure.
 
 The first exhausted budget refuses a move. The refusal contains the budget, its limit, the used part and the time at
 which it is free again. A swap is a bundle that leaves, followed by the bundles that replace it. It is admitted as a
@@ -38,7 +38,11 @@ _NOTHING: Final[Traffic4] = (0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """A limit on moves: at most `limit` for each value of `key`. `of`: preposition before the key in messages."""
+    """A limit on moves: at most `limit` for each value of `key`, such as each source broker.
+
+    `of`: preposition before the key in messages. `frees_ms`: when it allows the next move, Unix ms; 0: in the next
+    cycle.
+    """
 
     code: Code
     limit: int
@@ -59,10 +63,10 @@ def admit(
 ) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
     """Split a plan's moves, in their order, into admitted moves and refusals.
 
-    `guard`: contains the moves of the hour before `now_ms`, and the adaptive rate. `traffic`: traffic of each broker
-    before the first of these moves. `swaps`: a move and the moves in the opposite direction right after it are admitted
-    together or not at all. `before`: other moves of this cycle. They have their own budget per cycle, but use all other
-    budgets. A refused move is not stored: the next cycle plans again.
+    `guard`: contains the moves of the hour before `now_ms` and the limit of the adaptive rate. `traffic`: traffic of
+    each broker before the first of these moves. `swaps`: a move and the moves in the opposite direction right after it
+    are admitted together or not at all. `before`: other moves of this cycle. They have their own budget per cycle, but
+    use all other budgets. A refused move is not stored: the next cycle plans again.
     """
     books = _Books(params, guard or GuardState(), now_ms, traffic or {}, before)
     admitted: list[Move] = []
@@ -77,7 +81,7 @@ def admit(
 
 
 def hour_refusal(params: Parameters, guard: GuardState, now_ms: int) -> Refusal | None:
-    """Return the refusal of a manual move because the hour's budget is used up, or None. No other budget applies."""
+    """Return the refusal of a manual move if the hour's budget is used up, or None. No other budget applies to it."""
     hour = _begun_within_hour(guard, now_ms)
     limit = params.max_moves_per_hour
     if limit < 0 or len(hour) < limit:
@@ -86,7 +90,10 @@ def hour_refusal(params: Parameters, guard: GuardState, now_ms: int) -> Refusal 
 
 
 def share_of(move: Move, carried: Traffic4) -> float:
-    """Return the moved share of the source's messages or bytes, whichever is larger; 0 to 1."""
+    """Return the share of its source's messages or bytes that a move takes away, whichever is larger; 0 to 1.
+
+    `carried`: traffic of the source, columns of `TRAFFIC`.
+    """
     shares = (_ratio(move.traffic[a] + move.traffic[b], carried[a] + carried[b]) for a, b in ((0, 1), (2, 3)))
     return min(max(shares), 1.0)
 
@@ -110,7 +117,7 @@ def _steps(moves: Sequence[Move]) -> Iterator[list[Move]]:
 
 
 class _Books:
-    """The used part of each budget, updated while steps are admitted one at a time."""
+    """The used part of each budget, updated while moves and swaps are admitted one at a time."""
 
     def __init__(
         self,
@@ -132,7 +139,10 @@ class _Books:
         self._left: dict[str, float] = {}
 
     def refusal(self, step: Sequence[Move]) -> Refusal | None:
-        """Count the step against the budgets and return None, or return the refusal of the first exhausted budget."""
+        """Count these moves (one move or a swap) against the budgets; return the refusal of the first exhausted one.
+
+        Returns None if all budgets admit them. If not, none of the moves is counted.
+        """
         booked: list[tuple[Code, str]] = []
         left = {move.source: self._left.get(move.source) for move in step}
         for move in step:
@@ -195,7 +205,10 @@ def _hour_budget(limit: int, hour: Sequence[int], now_ms: int) -> _Budget:
 
 
 def _next_in_hour(limit: int, hour: Sequence[int], now_ms: int) -> int:
-    """Return the time (ms) from which fewer than `limit` moves started within the last hour; 0 if `limit` is 0."""
+    """Return the time (Unix ms) from which fewer than `limit` moves started within the last hour.
+
+    `hour`: start times of the last hour's moves, ascending. 0 if `limit` is 0.
+    """
     if limit == 0:
         return 0
     surplus = max(0, len(hour) - limit)

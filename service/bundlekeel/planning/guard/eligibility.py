@@ -1,4 +1,7 @@
-"""Eligibility: which bundles may move. Holds of the whole cluster are in `holds`, budgets in `budgets`."""
+"""Eligibility: which bundles may move, and the obstacle of each other bundle.
+
+Reasons that stop the whole cluster are in `holds`, limits on the number of moves in `budgets`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from bundlekeel.planning.guard.state import GuardState
 
 
 class Codes(Mapping[int, Code]):
-    """Code by bundle row, for the rows that have one. Stored in one byte per bundle, because many bundles are idle."""
+    """The code of the obstacle by bundle row, for bundles that have one.
+
+    It is stored in one byte per bundle, because many bundles are idle, which is an obstacle.
+    """
 
     def __init__(self, numbers: NDArray[np.int8]) -> None:
         self.numbers = numbers
@@ -70,8 +76,8 @@ _CODES = (
 class Eligibility:
     """The bundles that may move, by row.
 
-    `mask`: True if the bundle may move. `codes`: the obstacle of each other bundle. `frees_ms`: end of the obstacle, if
-    known. `details`: by namespace (row), the policy of bundles with the code `PolicyWithoutBrokers`.
+    `mask`: True if the bundle may move. `codes`: the obstacle of each other bundle. `frees_ms`: by bundle row, end of
+    the obstacle, if known. `details`: by namespace (row), the policy of bundles with the code `PolicyWithoutBrokers`.
     """
 
     mask: Bools
@@ -80,12 +86,12 @@ class Eligibility:
     details: Mapping[int, str] = field(default_factory=dict)
 
     def refusals(self, snapshot: Snapshot, broker: int) -> list[Refusal]:
-        """Return the refusals of one broker's bundles."""
+        """Return a refusal for each bundle of one broker (row) that may not move."""
         rows = snapshot.bundles.rows_of(broker)
         return [self.refusal(snapshot, row) for row in ((~self.mask[rows]).nonzero()[0] + rows.start).tolist()]
 
     def refusal(self, snapshot: Snapshot, row: int) -> Refusal:
-        """Return the refusal of a bundle that may not move."""
+        """Return the refusal of the bundle in this row, which may not move."""
         bundles, code = snapshot.bundles, self.codes[row]
         detail = self.details.get(int(bundles.namespace[row]), "") if code is Code.POLICY_WITHOUT_BROKERS else ""
         broker = snapshot.brokers.ids[int(bundles.owner[row])]
@@ -104,8 +110,8 @@ def eligibility(
 ) -> Eligibility:
     """Return which bundles may move, and the obstacle of all others.
 
-    `in_books`: bundles in transit. `unsettled`: bundles that have landed, but one of the two brokers has not reported
-    since. `splitting`: bundles that this plan splits. `limits`: brokers that policies allow for each namespace.
+    `in_books`: bundles that are moving. `unsettled`: bundles that have arrived, but source or target has not reported
+    since then. `splitting`: bundles that this plan splits. `limits`: brokers that policies allow for each namespace.
     """
     bundles, details = snapshot.bundles, dict[int, str]()
     numbers = np.full(len(bundles), -1, dtype=np.int8)
@@ -135,14 +141,14 @@ def eligibility(
 
 
 def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
-    """Return the time (ms) at which a bundle's obstacle ends; 0: unknown."""
+    """Return the time (Unix ms) at which a bundle's obstacle ends; 0: unknown."""
     if code is Code.COOL_DOWN:
         return state.recent[name].at_ms + rest_ms(state, params, name)
     return state.pinned[name] if code is Code.PINNED else 0
 
 
 def rest_ms(state: GuardState, params: Parameters, bundle: str) -> int:
-    """Return the cool-down of a bundle, in ms.
+    """Return the cool-down of a bundle (the time for which it stays after a move), in ms.
 
     It is longer for namespaces with rate limits: disconnected clients send their backlog after the move, while Pulsar's
     ResourceGroups start at the new broker with a very low limit.
@@ -152,14 +158,20 @@ def rest_ms(state: GuardState, params: Parameters, bundle: str) -> int:
 
 
 def leave_alone(eligible: Eligibility, rows: Bools) -> Eligibility:
-    """Return a copy in which these bundles (mask), if otherwise free to move, stay because of their policies."""
+    """Return a copy in which the bundles in the mask `rows` may not move because their namespaces have policies.
+
+    Bundles with another obstacle keep that.
+    """
     numbers = eligible.codes.numbers.copy()
     numbers[rows & eligible.mask] = _CODES.index(Code.HAS_POLICY)
     return replace(eligible, mask=numbers < 0, codes=Codes(numbers))
 
 
 def hold_back(eligible: Eligibility, rows: Bools, code: Code, until_ms: int) -> Eligibility:
-    """Return a copy in which these bundles (mask), if otherwise free to move, wait until `until_ms` (0: unknown)."""
+    """Return a copy in which the bundles in the mask `rows` wait until `until_ms` (0: unknown) for the reason `code`.
+
+    Bundles with another obstacle keep that.
+    """
     waiting = rows & eligible.mask
     numbers = eligible.codes.numbers.copy()
     numbers[waiting] = _CODES.index(code)
@@ -189,7 +201,7 @@ def _single_bundle_codes(
 
 
 def completeness(snapshot: Snapshot, params: Parameters) -> Refusal | None:
-    """Return None if enough brokers have a usable report, else the refusal of all moves."""
+    """Return None if enough brokers have a usable report, else a refusal that applies to all moves."""
     usable = len(snapshot.brokers)
     if snapshot.registered and usable / snapshot.registered >= params.min_complete_ratio:
         return None

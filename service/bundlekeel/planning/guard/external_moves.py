@@ -34,7 +34,7 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalMove:
-    """A move by an operator, a broker or another tool. `undone`: it reverts a move by Bundlekeel."""
+    """A move by an operator, a broker or another tool. `undone`: it undoes a move by Bundlekeel."""
 
     bundle: str
     source: str
@@ -43,7 +43,7 @@ class ExternalMove:
     undone: bool = False
 
     def record(self) -> dict[str, Any]:
-        """Return the journal record."""
+        """Return the move as a record of the journal."""
         what = "took back our move of" if self.undone else "moved"
         return {
             "kind": "external_move",
@@ -58,7 +58,7 @@ class ExternalMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalMoves:
-    """Bundlekeel's moves that were undone, stored for the next leader.
+    """Bundlekeel's moves that others undid, stored for the next leader.
 
     `undone`: bundles of these moves, with the time (ms). `rest_until_ms`: nothing moves before this time.
     """
@@ -69,7 +69,10 @@ class ExternalMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenOwners:
-    """Last owner of each bundle and when a report last showed it (ms); start time (ms) of each broker."""
+    """Owners in earlier snapshots.
+
+    `owners`: by bundle, its last owner and when a report last showed it (ms). `starts`: by broker, its start time (ms).
+    """
 
     owners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
@@ -82,10 +85,10 @@ def look(
     landings: Mapping[str, Landing],
     unsettled: Collection[str],
 ) -> tuple[SeenOwners, tuple[ExternalMove, ...]]:
-    """Compare the owners with those of the last snapshot; return the new owners and the external moves.
+    """Compare the owners in this snapshot with earlier ones; return the new owners and the external moves.
 
-    `starts`: start times of the registered brokers. `unsettled`: bundles to skip, because the reports do not show their
-    last move yet.
+    `starts`: start times of the registered brokers. `landings`: Bundlekeel's last moves by bundle. `unsettled`: bundles
+    to skip, because the reports do not show their last move yet.
     """
     now_ms, table, ids = snapshot.wall_ms, snapshot.bundles, snapshot.brokers.ids
     reported = dict(zip(ids, snapshot.brokers.last_update.tolist(), strict=True))
@@ -112,7 +115,7 @@ def look(
 
 
 def apart_from(changes: Collection[ExternalMove], draining: Collection[str]) -> tuple[ExternalMove, ...]:
-    """Return the moves, without the mark `undone` for moves to a draining broker.
+    """Return the external moves; those to a draining broker do not count as undoing a move by Bundlekeel.
 
     Pulsar's placement prefers an empty broker, so released bundles return to it repeatedly.
     """
@@ -120,7 +123,7 @@ def apart_from(changes: Collection[ExternalMove], draining: Collection[str]) -> 
 
 
 def noted(book: ExternalMoves, changes: Collection[ExternalMove], now_ms: int) -> ExternalMoves:
-    """Return `book` with these moves added. Enough undone moves within `UNDONE_MS` stop all moves for `REST_MS`."""
+    """Add external moves to the records. Enough undone moves within `UNDONE_MS` stop all moves for `REST_MS`."""
     fresh = tuple((change.bundle, change.at_ms) for change in changes if change.undone)
     undone = tuple(item for item in (*book.undone, *fresh) if now_ms - item[1] < UNDONE_MS)
     if fresh and _rounds(undone) >= UNDONE_LIMIT:
@@ -129,7 +132,7 @@ def noted(book: ExternalMoves, changes: Collection[ExternalMove], now_ms: int) -
 
 
 def _rounds(undone: Collection[tuple[str, int]]) -> int:
-    """Return the number of different times at which moves were undone."""
+    """Return how often moves were undone; all within `ROUND_MS` count once."""
     count, last = 0, -ROUND_MS
     for at in sorted(at for _, at in undone):
         if at - last >= ROUND_MS:

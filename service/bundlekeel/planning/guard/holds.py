@@ -1,8 +1,8 @@
-"""Holds of the whole cluster, for any plan: brokers restart, too many brokers change at the same time, closed windows.
+"""Holds: reasons of the whole cluster to move nothing, or to move bundles only off overloaded brokers.
 
 During a rollout the brokers restart one at a time, and a bundle that moves meanwhile soon moves again. So only overload
 is relieved until the rollout ends. If many brokers change at the same time, the snapshot may be wrong, and nothing
-moves.
+moves. Outside of maintenance windows, only overload is relieved.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Hold:
 
 
 def hold_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
-    """Return the strictest hold at the snapshot's time; None if everything may move."""
+    """Return the strictest reason to move nothing, or only off overloaded brokers; None if everything may move."""
     return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params) or _window(guard)
 
 

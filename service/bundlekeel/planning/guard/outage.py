@@ -1,10 +1,10 @@
-"""Detect outages of the metadata store, and how long nothing may move after an outage. Pure.
+"""Detect outages of the metadata store, and decide how long nothing may move after an outage. Pure.
 
 There is an outage if the store does not respond for as long as Bundlekeel's session lasts. There is also one if the
 number of registered brokers falls to less than half within `SHRINK_SECONDS`: many sessions ended together. Afterwards
 the brokers return one at a time, and the first ones own nearly all bundles. Moves planned then would move bundles that
 are about to return. So all brokers must be registered, without a change for `SettleRules.seconds`. Bundlekeel waits for
-missing brokers at most `PATIENCE_FACTOR` times as long.
+missing brokers at most `PATIENCE_FACTOR` times as long. Times are seconds since the machine's boot.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Registration = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSight:
-    """Result of one check of the store.
+    """Result of one check of the metadata store.
 
-    `boot`: seconds on the boot clock. `brokers`: registrations, None if unknown. `session_seconds`: negotiated length
-    of Bundlekeel's session.
+    `boot`: time of the check, seconds since the machine's boot. `answered`: whether the store responded. `brokers`:
+    registered brokers, None if unknown. `session_seconds`: negotiated length of Bundlekeel's session.
     """
 
     boot: float
@@ -35,10 +35,10 @@ class StoreSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """An outage after which nothing may move yet.
+    """An outage of the metadata store after which nothing may move yet.
 
-    `expected`: brokers that were registered before. `back`: time (boot seconds) at which the store responded again;
-    None while it does not respond.
+    `since`: its start, seconds since the machine's boot. `expected`: brokers that were registered before. `back`: when
+    the store responded again; None while it does not respond.
     """
 
     why: str
@@ -49,11 +49,11 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageMemory:
-    """State of the outage detection of one sidecar. All times are boot seconds.
+    """What one sidecar remembers to detect outages of the metadata store. Times are seconds since the machine's boot.
 
-    `checked`: time of the last check. `away`: seconds without a response, summed over checks. `calm_since`: end of the
-    last outage, or the start. `changed`: time of the registry's last change. `recent`: earlier registries within
-    `SHRINK_SECONDS`.
+    `checked`: time of the last check. `away`: total seconds in which the store did not respond, since it last did.
+    `calm_since`: end of the last outage, or start of the sidecar. `changed`: time at which the set of registered
+    brokers last changed. `recent`: earlier sets of registered brokers within `SHRINK_SECONDS`.
     """
 
     checked: float
@@ -66,7 +66,7 @@ class OutageMemory:
 
     @property
     def missing(self) -> frozenset[str]:
-        """Return the brokers that were registered before the outage and are not now."""
+        """Return the brokers that were registered before the outage and have not registered again."""
         if self.outage is None:
             return frozenset()
         return self.outage.expected - _ids(self.registered or ())
@@ -74,10 +74,11 @@ class OutageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleRules:
-    """When an outage counts as settled.
+    """Rules for the wait after an outage of the metadata store.
 
-    `seconds`: the registry must be unchanged for this long. `step`: a longer time between two checks counts as this
-    long, because a process that was stopped cannot tell whether the store responded meanwhile.
+    `seconds`: the set of registered brokers must be unchanged for this long. `step`: if more seconds lie between two
+    checks, only this many count as time without a response, because a process that was stopped cannot tell whether the
+    store responded meanwhile.
     """
 
     seconds: float = 180.0
@@ -85,16 +86,16 @@ class SettleRules:
 
     @property
     def patience(self) -> float:
-        """Return for how many seconds missing brokers may return."""
+        """Return how long Bundlekeel waits for brokers that have not registered again, in seconds."""
         return PATIENCE_FACTOR * self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleWait:
-    """Reason and remaining time of the wait after an outage, in which nothing moves.
+    """Reason and remaining time of the wait after an outage of the metadata store, in which nothing moves.
 
-    `away`: the store does not respond. `missing`: brokers that have not returned. `seconds`: least remaining time.
-    `quiet`: seconds since the registry last changed.
+    `away`: the store does not respond. `missing`: brokers that have not registered again. `seconds`: least remaining
+    time. `quiet`: seconds since the set of registered brokers last changed.
     """
 
     why: str
@@ -105,12 +106,12 @@ class SettleWait:
 
 
 def begin(boot: float) -> OutageMemory:
-    """Return the state before the first check. It contains no outage, so that a new leader does not wait."""
+    """Return the state before the first check of the store. It contains no outage, so a new leader does not wait."""
     return OutageMemory(checked=boot, calm_since=boot, changed=boot)
 
 
 def advance(state: OutageMemory, sight: StoreSight, settle: SettleRules) -> OutageMemory:
-    """Return the state after one more check of the store."""
+    """Return the state after one more check of the store. `sight`: result of the check."""
     gap = min(max(0.0, sight.boot - state.checked), settle.step)
     state = replace(state, checked=sight.boot)
     if not sight.answered:
@@ -126,14 +127,17 @@ def advance(state: OutageMemory, sight: StoreSight, settle: SettleRules) -> Outa
 
 
 def noticed(state: OutageMemory, brokers: frozenset[Registration], boot: float, settle: SettleRules) -> OutageMemory:
-    """Return the state after a new registry, which does not prove that the store still responds."""
+    """Return the state after a change of the registered brokers, seen between two checks of the store.
+
+    Such a change does not prove that the store still responds.
+    """
     if state.outage is not None and state.outage.back is None:
         return state
     return _settled(_registry(state, brokers, boot), settle)
 
 
 def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> OutageMemory:
-    """Add brokers that another sidecar saw registered. If fewer than half of them are registered, it is an outage."""
+    """Add brokers that another sidecar saw registered. It is an outage if fewer than half of them still are."""
     ids = frozenset(brokers)
     if not ids:
         return state
@@ -143,19 +147,22 @@ def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> Outage
 
 
 def join(state: OutageMemory, outage: Outage) -> OutageMemory:
-    """Add an outage that another sidecar saw; if this sidecar has one already, add only the expected brokers."""
+    """Add an outage of the store that another sidecar saw.
+
+    If this sidecar saw one itself, only the brokers that must register again are added.
+    """
     if state.outage is None:
         return replace(state, outage=outage)
     return replace(state, outage=replace(state.outage, expected=state.outage.expected | outage.expected))
 
 
 def leave(state: OutageMemory, boot: float) -> OutageMemory:
-    """End the outage, because the leader saw the store without interruption or saw it settle."""
+    """End the outage, because the leader saw no interruption of the store, or has already waited long enough."""
     return replace(state, outage=None, calm_since=boot) if state.outage is not None else state
 
 
 def waiting(state: OutageMemory, settle: SettleRules) -> SettleWait | None:
-    """Return what the next move has to wait for after an outage; None if nothing."""
+    """Return why and how long the next move must wait after an outage; None if it need not."""
     outage = state.outage
     if outage is None:
         return None

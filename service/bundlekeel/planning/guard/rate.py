@@ -52,10 +52,10 @@ class UsualSigns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateMemory:
-    """State of the adaptive rate.
+    """State of the adaptive rate (a limit on moves per cycle by latency and errors of clients).
 
     `allowed`: moves per cycle; None: no limit. `reason`: reason for the last decrease, as text for operators. `last`:
-    last values of each broker, with the time (ms).
+    last values of each broker, with the time (ms). `usual`: usual values of each broker.
     """
 
     allowed: float | None = None
@@ -65,7 +65,7 @@ class RateMemory:
 
     @property
     def moves(self) -> int | None:
-        """Return the number of moves per cycle; None: no limit."""
+        """Return how many moves per cycle the rate allows; None: no limit."""
         return None if self.allowed is None else int(self.allowed)
 
 
@@ -78,11 +78,11 @@ def advance(
     now_ms: int,
     unread: Collection[str] = (),
 ) -> RateMemory:
-    """Return the memory after one check.
+    """Return the state after one check of the clients' latency and errors.
 
-    `concerned`: sources and targets of moves since the last check; only they show the effect of moves. `ceiling`: limit
-    on moves per cycle without the adaptive rate. `unread`: concerned brokers without recent metrics. Moves could harm
-    their clients unnoticed, so they halve the rate.
+    `signs`: new values by broker. `concerned`: sources and targets of moves since the last check; only they show the
+    effect of moves. `ceiling`: limit on moves per cycle without the adaptive rate. `unread`: concerned brokers without
+    recent metrics. Moves could harm their clients unnoticed, so they halve the rate.
     """
     usual, last = dict(memory.usual), dict(memory.last)
     reasons = [f"{broker}: its metrics cannot be read" for broker in sorted(unread)]
@@ -107,7 +107,7 @@ def advance(
 
 
 def without(memory: RateMemory, departed: Collection[str]) -> RateMemory:
-    """Return the memory without these brokers."""
+    """Return the state without brokers that have left the cluster."""
     return replace(
         memory,
         last={broker: item for broker, item in memory.last.items() if broker not in departed},
@@ -116,7 +116,10 @@ def without(memory: RateMemory, departed: Collection[str]) -> RateMemory:
 
 
 def _rates(before: tuple[int, ClientSigns] | None, now: ClientSigns, now_ms: int) -> UsualSigns | None:
-    """Return the rates per second between two checks; None without a recent earlier check, or after a restart."""
+    """Return the values of a broker per second since the last check.
+
+    None without a recent check, or if the broker has restarted since.
+    """
     if before is None:
         return None
     seconds = (now_ms - before[0]) / 1000
@@ -136,7 +139,7 @@ def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
 
 
 def _worse(now: UsualSigns, usual: UsualSigns) -> str:
-    """Return which value is clearly above the usual one, as text; "" if none is."""
+    """Describe the first value of a broker that is clearly above the usual one; "" if none is."""
     latency, common = now.latency_ms, usual.latency_ms
     if latency is not None and common is not None and _above(latency, common, LATENCY_SLACK_MS):
         return f"publish latency {latency:.0f} ms, usually {common:.0f} ms"

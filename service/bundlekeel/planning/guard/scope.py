@@ -1,7 +1,8 @@
 """Scope: exclusion of tenants, namespaces, bundles or brokers from moves, permanently or until a time. Pure.
 
-Patterns of operators begin with their kind: `t:acme`, `n:acme/orders`, `b:acme/orders/0x00000000_0x40000000`,
-`r:broker-1:8080`. The part after the kind can be a case-sensitive glob (`*`, `?`, `[...]`).
+A pattern of an operator begins with the kind of the excluded things: `t:acme` (tenant), `n:acme/orders` (namespace),
+`b:acme/orders/0x00000000_0x40000000` (bundle), `r:broker-1:8080` (broker). The part after the kind can be a
+case-sensitive glob (`*`, `?`, `[...]`).
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _CLASS = re.compile(r"\[[!^]?[-=:.\w]+\]", re.ASCII)
 
 
 def check_pattern(pattern: str) -> str:
-    """Return the pattern without whitespace around its parts, with a bundle in Pulsar's spelling.
+    """Return the pattern of an exclusion without whitespace around its parts, with a bundle in Pulsar's spelling.
 
-    Raises ConfigError if the string is not a pattern.
+    Raises ConfigError if the string is not a pattern such as `n:acme/orders`.
     """
     kind, colon, text = (part.strip() for part in pattern.partition(":"))
     text = as_pulsar_writes(text) if kind == BUNDLE else text
@@ -47,9 +48,10 @@ def check_pattern(pattern: str) -> str:
 
 
 def check_scope(text: str) -> tuple[str, str]:
-    """Return the scope of a pause without whitespace around its parts, and the equivalent pattern.
+    """Return the scope of a pause, such as `namespace:acme/orders`, and the same scope as a pattern (`n:acme/orders`).
 
-    A broker's name is not checked here. Raises ConfigError if the text is not a scope.
+    Whitespace around the parts is removed. A broker's name is not checked. Raises ConfigError if the text is not a
+    scope.
     """
     kind, _, name = (part.strip() for part in text.partition(":"))
     pattern = f"{PAUSE_SCOPES.get(kind)}:{name}"
@@ -68,7 +70,7 @@ def is_glob(text: str) -> bool:
 
 
 def _well_formed(kind: str, text: str) -> bool:
-    """Return whether the text can match names of this kind. A star can match slashes too."""
+    """Return whether the text can match names of this kind (`t`, `n`, `b` or `r`). A star can match slashes too."""
     plain = _CLASS.sub("x", text)
     parts = plain.replace("*", "x").replace("?", "x").split("/")
     if not all(map(_NAME.fullmatch, parts)):
@@ -88,7 +90,10 @@ def _well_formed(kind: str, text: str) -> bool:
 
 
 def matches(pattern: str, names: Sequence[str]) -> Bools:
-    """Return a mask of the names that a pattern without its kind matches. An invalid glob matches only itself."""
+    """Return a mask of the names that match a pattern without a prefix such as `n:`.
+
+    An invalid glob matches only itself.
+    """
     if not is_glob(pattern):
         return np.fromiter((name == pattern for name in names), dtype=bool, count=len(names))
     fullmatch = re.compile(translate(pattern)).match
@@ -106,7 +111,10 @@ _NOTHING_ELSE = Parameters(excluded_tenants=(), excluded_namespaces=(), excluded
 
 
 def in_force(excluded: Mapping[str, int], now_ms: int, kind: str) -> Iterator[str]:
-    """Yield the patterns of one kind that have not expired (0: never), without their kind."""
+    """Yield the patterns of one kind (`t`, `n`, `b` or `r`) that have not expired, without the prefix of the kind.
+
+    `excluded`: expiry in Unix ms by pattern; 0: never.
+    """
     for pattern, expiry in excluded.items():
         own_kind, _, text = pattern.partition(":")
         if own_kind == kind and (expiry == 0 or expiry > now_ms):
@@ -117,7 +125,7 @@ def pattern_for(patterns: Mapping[str, int], now_ms: int, bundle: str, brokers: 
     """Return the first active pattern that matches this bundle, its namespace or tenant, or one of these brokers.
 
     `patterns`: expiry in ms by pattern; 0: never. Returns "" if none matches. `excluded_bundles` does the same for all
-    bundles.
+    bundles of a snapshot.
     """
     namespace = bundle.rpartition("/")[0]
     names = {TENANT: [namespace.partition("/")[0]], NAMESPACE: [namespace], BUNDLE: [bundle], BROKER: list(brokers)}
@@ -129,7 +137,7 @@ def pattern_for(patterns: Mapping[str, int], now_ms: int, bundle: str, brokers: 
 
 
 def excluded_bundles(snapshot: Snapshot, guard: GuardState, params: Parameters, now_ms: int) -> Bools:
-    """Return a mask of the bundles that must stay, because settings or operators exclude or do not include them."""
+    """Return a mask of the bundles that must stay because settings or operators exclude or do not include them."""
     bundles = snapshot.bundles
     spaces = _excluded_namespaces(bundles.namespaces, guard, params, now_ms)
     excluded: Bools = spaces[bundles.namespace]
@@ -139,7 +147,7 @@ def excluded_bundles(snapshot: Snapshot, guard: GuardState, params: Parameters, 
 
 
 def not_taken_over(bundles: BundleTable, guard: GuardState) -> Bools:
-    """Return a mask of the bundles in namespaces outside of a partial takeover."""
+    """Return a mask of the bundles that Bundlekeel does not balance, because it took over only other namespaces."""
     if not guard.taken_over:
         return np.zeros(len(bundles), dtype=bool)
     outside = np.array([name not in guard.taken_over for name in bundles.namespaces], dtype=bool)
@@ -175,7 +183,7 @@ def matching_bundles(snapshot: Snapshot, pattern: str) -> Bools:
 
 
 def closed_brokers(ids: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> dict[int, Code]:
-    """Return the brokers (rows) that accept no bundle, with the code: excluded, or cordoned (also while draining)."""
+    """Return the code of each broker (row) that accepts no bundle: excluded, cordoned or draining."""
     excluded = np.flatnonzero(_excluded_brokers(ids, guard, params, now_ms)).tolist()
     shut = guard.cordoned | guard.draining
     closed = dict.fromkeys(excluded, Code.EXCLUDED)

@@ -1,4 +1,4 @@
-"""Input of the guard in addition to the snapshot, as plain values. The guard does not change it."""
+"""What the guard (the rules that limit moves) knows in addition to the snapshot, as plain values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentMove:
-    """Time (ms) and source of a bundle's last finished move."""
+    """Source of a bundle's last finished move, and its time (Unix ms)."""
 
     at_ms: int
     source: str
@@ -16,7 +16,10 @@ class RecentMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunMove:
-    """A started move, for the budget per hour. `share`: moved share of its source's traffic at that time, 0 to 1."""
+    """A started move, for the budget per hour.
+
+    `at_ms`: when it started, Unix ms. `share`: share of its source's traffic that it moved, 0 to 1.
+    """
 
     bundle: str
     source: str
@@ -27,7 +30,7 @@ class BegunMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFailed:
-    """A failed split: the time (ms) and the code of the reason."""
+    """A failed split of a bundle: its time (Unix ms) and the code of the reason."""
 
     at_ms: int
     code: str
@@ -35,11 +38,12 @@ class SplitFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardState:
-    """Input of the guard in addition to the snapshot. All times are Unix ms.
+    """Input of the guard (the rules that limit moves) in addition to the snapshot. All times are Unix ms.
 
     `recent`: last move of each bundle. `recent_brokers`: time at which a broker lost an unknown bundle. `frozen`:
-    bundles with a frozen intent. `pinned`: expiry of pins by bundle; 0: never. `split_failed`: failed splits by bundle.
-    `last_hour`: moves started in the last hour, oldest first.
+    bundles that an earlier leader began to move, with unknown result. `pinned`: expiry by bundle of pins (operators'
+    rules that a bundle stays); 0: never. `split_failed`: failed splits by bundle. `last_hour`: moves started in the
+    last hour, oldest first.
 
     `cordoned`: brokers that get no bundles. `draining`: brokers that are emptied and stay empty; they are in `cordoned`
     too. `warming`: brokers that are filled slowly. `excluded`: expiry of exclusions by pattern of tenants, namespaces,
@@ -48,8 +52,8 @@ class GuardState:
 
     `rate`: moves that the adaptive rate allows in this cycle; None: no limit. `relief_until`: end of the time in which
     only overload may be relieved, because no window for other moves is open; 0: unknown; None: no such time. `limited`:
-    bundles of `recent` in namespaces whose rates a quota group limits. `taken_over`: namespaces of a partial takeover,
-    which narrow `included_namespaces`; (): the takeover is not partial.
+    bundles of `recent` in namespaces whose rates a quota group limits. `taken_over`: the only namespaces that
+    Bundlekeel has taken over (they narrow `included_namespaces`); (): the takeover is not partial.
     """
 
     recent: Mapping[str, RecentMove] = field(default_factory=dict)

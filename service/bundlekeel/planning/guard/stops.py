@@ -1,4 +1,8 @@
-"""Apply holds and target bans to a plan: which brokers must keep their bundles, which moves wait, with which codes."""
+"""Apply holds and target bans to a plan.
+
+A hold is a reason to move nothing, or only off overloaded brokers. A target ban forbids moves to a broker, for all
+bundles or for some.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +25,17 @@ _NOWHERE = frozenset({Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.NO_GAIN, C
 
 
 def stopped(hold: Hold | None) -> Verdict | None:
-    """Return the verdict of a hold on everything; None if something may move."""
+    """Return the verdict of a hold that stops all moves; None if something may move."""
     if hold is None or not hold.everything:
         return None
     return Verdict(code=hold.code, sentence=hold.sentence)
 
 
 def calm_brokers(draft: Draft) -> Bools:
-    """Return a mask of the brokers that are not overloaded, and so keep their bundles during a hold."""
+    """Return a mask of the brokers that are not overloaded.
+
+    They keep their bundles during a hold (a state in which only overloaded brokers may give bundles away).
+    """
     calm: Bools = draft.score <= draft.params.overloaded_threshold_percent / 100
     return calm
 
@@ -36,7 +43,10 @@ def calm_brokers(draft: Draft) -> Bools:
 def relief_only(
     moves: Sequence[Move], hold: Hold | None, params: Parameters
 ) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
-    """Return the moves that a hold allows, and refusals of moves whose source is not overloaded any more."""
+    """Split moves into those that a hold allows (the source is overloaded) and refusals of the others.
+
+    Without a hold (None), all moves are allowed.
+    """
     if hold is None:
         return tuple(moves), ()
     limit = params.overloaded_threshold_percent / 100
@@ -50,7 +60,7 @@ def relief_only(
 
 
 def returning(refusals: Sequence[Refusal], draft: Draft) -> list[Refusal]:
-    """Return the refusals; those that a target ban caused get the ban's code and its end, if known."""
+    """Return the refusals; those caused by a target ban get the code of the ban, and its end if known."""
     if draft.bans is None or not (draft.bans.back or draft.bans.pairs):
         return list(refusals)
     names, ids = draft.snapshot.bundles.names, draft.snapshot.brokers.ids
@@ -75,7 +85,11 @@ def returning(refusals: Sequence[Refusal], draft: Draft) -> list[Refusal]:
 
 
 def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None, acts: bool) -> Verdict:
-    """Return the verdict, with the hold added if the hold refused a move."""
+    """Return the verdict; if the hold refused a move, with the hold's sentence added.
+
+    A hold is a reason to move nothing, or only off overloaded brokers. `acts`: whether the plan has moves; if not, the
+    verdict is that of the hold.
+    """
     if hold is None or not any(item.code is hold.code for item in refusals):
         return verdict
     if acts:
@@ -84,7 +98,7 @@ def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None,
 
 
 def bans_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> TargetBans | None:
-    """Return the bans in effect at the snapshot's time; None if there are none."""
+    """Return the brokers to which the guard forbids moves at the snapshot's time; None if there are none."""
     index = snapshot.brokers.rows
     closed = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
     pairs = frozenset(

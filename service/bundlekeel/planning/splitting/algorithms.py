@@ -1,11 +1,11 @@
-"""Pulsar's split algorithms on plain numbers: where a broker would cut a bundle.
+"""Copies of Pulsar's split algorithms: the hash positions at which a broker would cut a bundle.
 
-Each function returns the new boundaries, or an empty tuple if Pulsar finds none. Its REST API does not show the
-difference: it returns 204 with and without a split.
-They copy Pulsar's integer arithmetic exactly: `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`,
-`FlowOrQpsEquallyDivide...`. `SpecifiedPositions...` needs no function, because the caller chooses the positions. A
-broker rejects boundaries that are not strictly inside the bundle. `topic_count_equally_divide` can return such a
-boundary if the hashes of two topics are next to each other.
+Each function returns the new boundaries, or an empty tuple if Pulsar finds none. (Pulsar's REST API does not show the
+difference: it returns 204 with and without a split.) They copy Pulsar's integer arithmetic exactly:
+`RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`, `FlowOrQpsEquallyDivide...`.
+`SpecifiedPositions...` needs no function, because the caller chooses the positions. A broker rejects boundaries that
+are not strictly inside the bundle. `topic_count_equally_divide` can return such a boundary if the hashes of two topics
+are next to each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MIB = 1024 * 1024
 
 
 class SplitAlgorithm(StrEnum):
-    """Names in `NamespaceBundleSplitAlgorithm`, which the admin API accepts as `splitAlgorithmName`."""
+    """Names of Pulsar's split algorithms, for the parameter `splitAlgorithmName` of the admin API."""
 
     RANGE = "range_equally_divide"
     TOPIC_COUNT = "topic_count_equally_divide"
@@ -54,12 +54,12 @@ class TopicFlow:
 
 
 def range_equally_divide(lower: int, upper: int) -> tuple[int, ...]:
-    """Return the middle of the hash range, without regard to topics."""
+    """Return the middle of the bundle's hash range, without regard to topics."""
     return (lower + (upper - lower) // 2,)
 
 
 def topic_count_equally_divide(topic_hashes: Sequence[int]) -> tuple[int, ...]:
-    """Return the middle between the two median topics; () for fewer than two topics."""
+    """Return the hash in the middle between the two median topics; () for fewer than two topics."""
     if len(topic_hashes) < 2:
         return ()
     ordered = sorted(topic_hashes)
@@ -72,9 +72,9 @@ def flow_or_qps_equally_divide(
 ) -> tuple[int, ...]:
     """Return ascending boundaries: one before each topic that would raise its piece above a maximum (Pulsar 3.0).
 
-    Returns () unless two topics have traffic and the bundle reaches a maximum plus `difference_percent`. Topics with
-    the same hash count with the traffic of the last one, but once for each topic, as in Pulsar. `max_bandwidth_mb` is
-    in MiB/s.
+    Returns () unless at least two topics have traffic and the bundle exceeds a maximum by `difference_percent`. If
+    several topics have the same hash, each of them counts with the traffic of the last one, as in Pulsar.
+    `max_bandwidth_mb` is in MiB/s.
     """
     moving = [topic for topic in topics if topic.msg_rate > 0 or topic.throughput > 0]
     by_hash = {topic.hash: topic for topic in moving}

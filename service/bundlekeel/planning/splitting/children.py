@@ -1,4 +1,4 @@
-"""Divide the averages and reports of a split bundle among its children, by the traffic of their topics.
+"""Divide the averages and reports of a split bundle among its children (the new bundles), by their topics' traffic.
 
 After a split, Pulsar drops the parent's averages, and each child starts from a default of 50 msg/s. The real load is
 unknown for a thousand samples, so nothing moves (PIP-192 describes this). With averages inherited from the parent, the
@@ -20,7 +20,7 @@ from bundlekeel.model.names import BundleName, parse_bundle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitChildren:
-    """A split bundle and its children, in range order.
+    """A split bundle and its children (the new bundles), in the order of their hash ranges.
 
     `shares`: share of the parent's traffic, one row per child, columns of `TRAFFIC`; each column adds up to 1.
     `topics`: share of the parent's topics, one value per child.
@@ -41,7 +41,7 @@ class RecentSplit:
 
 
 def children_of(bundle: str, positions: Sequence[int]) -> tuple[str, ...]:
-    """Return the names of the children of a split at these positions, in range order.
+    """Return the names of the new bundles of a split at these hash positions, in the order of their ranges.
 
     Raises ValueError if the positions are not ascending or not strictly inside the bundle.
     """
@@ -55,7 +55,7 @@ def children_of(bundle: str, positions: Sequence[int]) -> tuple[str, ...]:
 
 
 def split_children(bundle: str, positions: Sequence[int], topics: Sequence[TopicLoad]) -> SplitChildren:
-    """Return the children of a split with the share of the parent's traffic that their topics carry.
+    """Return the new bundles of a split, each with the share of the parent's traffic that its topics carry.
 
     If no topic has traffic, the shares follow the number of topics; without topics, the widths of the hash ranges.
     """
@@ -78,7 +78,10 @@ def split_children(bundle: str, positions: Sequence[int], topics: Sequence[Topic
 
 
 def inherited(parent: BundleAverages, split: SplitChildren) -> list[BundleAverages]:
-    """Return the children's averages: the parent's averages times each child's share, with the parent's samples."""
+    """Return the averages of a split bundle's children: the parent's averages times each child's share.
+
+    The children keep the parent's numbers of samples.
+    """
     short, long = np.array(parent.short), np.array(parent.long)
     return [
         replace(
@@ -93,7 +96,7 @@ def inherited(parent: BundleAverages, split: SplitChildren) -> list[BundleAverag
 
 
 def with_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> BrokerReport:
-    """Return the report with each split bundle replaced by its children.
+    """Return the load report with each split bundle replaced by its children.
 
     A broker counts its bundles once per statistics interval, and reports when its load has changed. So its report can
     list the parent for minutes after a split, even if a child has been split again. A parent stays in the report if the
@@ -108,7 +111,10 @@ def with_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> 
 
 
 def _with_next_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> BrokerReport:
-    """Replace one generation of split bundles; return the same report if there is none."""
+    """Replace split bundles by their children, but not children that were split again.
+
+    Returns the same report if there is no split bundle in it.
+    """
     names = report.bundle_names
     stale = [row for row, name in enumerate(names) if name in splits and not set(splits[name].children) & set(names)]
     if not stale:

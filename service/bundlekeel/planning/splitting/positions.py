@@ -1,4 +1,4 @@
-"""Split positions that divide the load of a bundle, from the hashes and rates of its topics.
+"""Find hash positions at which a split divides the load of a bundle evenly, from the hashes and rates of its topics.
 
 Pulsar's own algorithms halve the range or the number of topics. If a few topics carry the load, one child stays as hot
 as the parent. These positions are for `specified_positions_divide`. A topic with hash h is below a boundary p if h < p,
@@ -19,7 +19,10 @@ DOMINANT_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Ascending boundaries strictly inside the bundle, and the share of the load in each piece, in range order."""
+    """Result of `split_bundle`: ascending hash positions strictly inside the bundle.
+
+    `shares`: share of the load in each piece, in range order.
+    """
 
     positions: tuple[int, ...]
     shares: tuple[float, ...]
@@ -27,7 +30,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoCut:
-    """The reason why no boundary divides the load, with the remedy."""
+    """Result of `split_bundle` if no position divides the load: the reason and the remedy."""
 
     code: Code
     sentence: str
@@ -45,11 +48,11 @@ class _Group:
 def split_bundle(
     topic_hashes: Sequence[int], topic_rates: Sequence[float], lower: int, upper: int, *, pieces: int = 2
 ) -> Cut | NoCut:
-    """Return the positions that divide a bundle's load most evenly, or the reason why there are none.
+    """Return the hash positions that divide a bundle's load most evenly, or the reason why there are none.
 
     `topic_hashes`: one hash per topic, in [lower, upper); the last bundle of a namespace includes `upper`.
     `topic_rates`: load of each topic, in any unit. Negative and non-finite values count as 0. If no topic has load, all
-    topics have the same weight. Of equally good cuts, the one with the more even number of topics wins, then the
+    topics have the same weight. Of equally good positions, the one with the more even number of topics wins, then the
     lowest. With more than two `pieces`, the heaviest piece is cut again; the result can have fewer pieces.
     """
     if len(topic_hashes) != len(topic_rates):
@@ -75,7 +78,7 @@ def split_bundle(
 
 
 def _groups(hashes: Sequence[int], rates: Sequence[float]) -> list[_Group]:
-    """Group the topics by hash, in ascending order."""
+    """Group the topics by hash, in ascending order of hashes."""
     loads = [rate if math.isfinite(rate) and rate > 0 else 0.0 for rate in rates]
     if not any(loads):
         loads = [1.0] * len(loads)
@@ -112,12 +115,12 @@ def _load(groups: list[_Group]) -> float:
 
 
 def _partable(groups: list[_Group], place: int, upper: int) -> bool:
-    """Return whether a boundary strictly below `upper` fits before group `place`."""
+    """Return whether a boundary below `upper` can separate the group of topics `place` from the group before it."""
     return groups[place - 1].hash + 1 < upper and groups[place].hash > groups[place - 1].hash
 
 
 def _best_place(groups: list[_Group], upper: int) -> int:
-    """Return the index of the group before which the most even cut is; 0 if no boundary separates the groups."""
+    """Return the index of the group of topics before which a cut is most even; 0: no boundary is possible."""
     total, topics = _load(groups), sum(group.topics for group in groups)
     best, best_place = (math.inf, math.inf), 0
     left, count = 0.0, 0
@@ -132,7 +135,7 @@ def _best_place(groups: list[_Group], upper: int) -> int:
 
 
 def _position(groups: list[_Group], place: int) -> int:
-    """Return the middle of the gap before a group, so that new topics land on both sides equally often.
+    """Return the middle of the gap before a group of topics, so that new topics land on both sides equally often.
 
     It is below the end of the bundle if `_partable` is true, even for a group at that end.
     """

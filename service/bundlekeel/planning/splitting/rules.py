@@ -1,4 +1,4 @@
-"""Choose the bundles to split: above one of Pulsar's four limits, or `hot` (no placement of the bundle is balanced).
+"""Choose the bundles to split: those above one of Pulsar's four limits, and `hot` ones, too large for any placement.
 
 The limits are from `BundleSplitterTask` and `DefaultNamespaceBundleSplitStrategyImpl`; a value must be above its limit.
 A hit is a reading above a limit, and several consecutive hits lead to a split. Pulsar's modular load manager compares
@@ -50,7 +50,10 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitChoice:
-    """The bundles to split, refusals of other bundles above a limit, and the hits of each bundle above a limit."""
+    """The bundles to split, and refusals of other bundles above a split limit.
+
+    `hits`: readings in a row above a limit, of each bundle above a limit.
+    """
 
     splits: tuple[Split, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -66,12 +69,12 @@ class _Candidate:
 
     @property
     def excess(self) -> float:
-        """Return the value as a multiple of the limit."""
+        """Return the value of the bundle as a multiple of the split limit."""
         return self.value / self.limit
 
 
 def choose_splits(inputs: Situation, draft: Draft, ledger: Ledger) -> SplitChoice:
-    """Choose the bundles to split, those furthest above a limit first, as far as the budgets allow.
+    """Choose the bundles to split, those furthest above a split limit first, as far as the budgets allow.
 
     `ledger`: moves that reports do not show yet, including those that this plan has already chosen.
     """
@@ -117,13 +120,16 @@ def choose_splits(inputs: Situation, draft: Draft, ledger: Ledger) -> SplitChoic
 
 
 def _namespace_counts(bundles: BundleTable, stored: Mapping[str, int]) -> list[int]:
-    """Return the number of bundles of each namespace (row), as `NamespaceService.getBundleCount` counts them."""
+    """Return the number of bundles of each namespace (row), as `NamespaceService.getBundleCount` counts them.
+
+    `stored`: number of bundles by namespace from the metadata store; the larger number counts.
+    """
     loaded = np.bincount(bundles.namespace, minlength=len(bundles.namespaces)).tolist()
     return [max(count, stored.get(name, 0)) for name, count in zip(bundles.namespaces, loaded, strict=True)]
 
 
 def _left_alone(inputs: Situation, candidates: Sequence[_Candidate]) -> dict[int, tuple[Code, str]]:
-    """Return the code of each candidate (row) that settings, operators or a partial takeover exclude."""
+    """Return the code of each candidate (row) whose split the settings, an operator or a partial takeover exclude."""
     excluded = excluded_bundles(inputs.snapshot, inputs.guard, inputs.params, inputs.snapshot.wall_ms)
     outside = not_taken_over(inputs.snapshot.bundles, inputs.guard)
     rows = [item.row for item in candidates if excluded[item.row]]
@@ -131,7 +137,7 @@ def _left_alone(inputs: Situation, candidates: Sequence[_Candidate]) -> dict[int
 
 
 def largest_bundle(bundles: BundleTable, namespace: str) -> tuple[str, str] | None:
-    """Return the most loaded bundle of a namespace and its load, as text; None if no broker reports a bundle of it.
+    """Return the most loaded bundle of a namespace and a text with its load; None if no broker reports one.
 
     The load is the mean of the bundle's shares of the namespace's messages and bytes, in and out, by short-term
     averages. Without traffic, the number of topics decides, as in Pulsar's `LARGEST` (`getBundleWithHighestTopics`).
@@ -151,7 +157,7 @@ def largest_bundle(bundles: BundleTable, namespace: str) -> tuple[str, str] | No
 
 
 def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
-    """Return whether the time (UTC) is in one of the windows `from-to` (hours, may pass midnight); True without any."""
+    """Return whether the hour (UTC) of a time is in one of the windows such as `22-06`; True without windows."""
     hour = wall_ms // 3_600_000 % 24
     for window in windows:
         start, _, end = window.partition("-")
@@ -162,12 +168,12 @@ def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
 
 
 def _native(inputs: Situation) -> bool:
-    """Return whether the rules of the brokers' load manager apply."""
+    """Return whether the split rules of the brokers' load manager apply (`compat`)."""
     return inputs.params.compat != "none"
 
 
 def _at_first_sight(inputs: Situation) -> bool:
-    """Return whether the rules of the modular load manager apply, which has neither hits nor a budget."""
+    """Return whether the split rules of the modular load manager apply: no hits, no budget."""
     return _native(inputs) and inputs.snapshot.mode != "extensible"
 
 
@@ -180,7 +186,10 @@ def _names(inputs: Situation, row: int) -> tuple[str, str]:
 
 
 def _candidates(inputs: Situation, draft: Draft) -> list[_Candidate]:
-    """Return all bundles above a limit, except system bundles, with the first exceeded limit in Pulsar's order."""
+    """Return all bundles above a split limit except system bundles, those furthest above it first.
+
+    Each has only one rule: the first exceeded limit in Pulsar's order, or `hot` (too large for any broker).
+    """
     candidates = _above_limits(inputs)
     if inputs.brokers_split:
         # The brokers split bundles above the four limits themselves, but they do not have the rule `hot`.
@@ -212,7 +221,8 @@ def _above_limits(inputs: Situation) -> dict[int, _Candidate]:
 def _hot(inputs: Situation, draft: Draft) -> dict[int, _Candidate]:
     """Return the bundles that keep their broker above the mean, and would do so on any other broker, even alone.
 
-    Their `value` is the lowest score that the bundle alone would give to any broker, as a multiple of the mean score.
+    The `value` of such a candidate is the lowest score that the bundle alone would give to any broker, as a multiple of
+    the mean score.
     """
     limit = inputs.params.split_hot_share
     # The load of a closed broker either leaves soon, or an operator wants it to stay. Neither is a reason to split.
@@ -241,7 +251,10 @@ def _hot(inputs: Situation, draft: Draft) -> dict[int, _Candidate]:
 
 
 def _least_burden(draft: Draft, row: int, brokers: Ints) -> float:
-    """Return the lowest score of a broker with only this bundle; brokers without usable limits are ignored, 0: all."""
+    """Return the lowest score that one of these brokers would have with only this bundle.
+
+    Brokers without usable limits are ignored; 0: no broker has any.
+    """
     owner = int(draft.snapshot.bundles.owner[row])
     pressure = draft.pressure(owner)[row - int(draft.snapshot.bundles.starts[owner])]
     alone = draft.scores(np.broadcast_to(pressure, (len(brokers), len(pressure))), brokers)
@@ -249,7 +262,10 @@ def _least_burden(draft: Draft, row: int, brokers: Ints) -> float:
 
 
 def _placement_helps(inputs: Situation, draft: Draft, row: int, mean: float, coldest: float) -> bool:
-    """Return whether moving some bundle of the same broker to a broker with score `coldest` would lower the peak."""
+    """Return whether the broker of this bundle can be relieved by a move of one of its bundles instead of a split.
+
+    `coldest`: score of the least loaded broker, to which that bundle would move.
+    """
     bundles = inputs.snapshot.bundles
     owner = int(bundles.owner[row])
     rows = bundles.rows_of(owner)
@@ -264,7 +280,10 @@ def _placement_helps(inputs: Situation, draft: Draft, row: int, mean: float, col
 
 
 def _counted(inputs: Situation, row: int) -> Hits:
-    """Return the hits of a bundle above a limit: one more if its broker has reported, or an interval has passed."""
+    """Return how often in a row a bundle was above a split limit, including this cycle.
+
+    One hit is added if its broker has reported since the last hit, or if a measuring interval has passed.
+    """
     name, _ = _names(inputs, row)
     last, now = inputs.memory.split_hits.get(name), inputs.snapshot.wall_ms
     owner = int(inputs.snapshot.bundles.owner[row])
@@ -283,7 +302,7 @@ def _counted(inputs: Situation, row: int) -> Hits:
 
 
 def _obstacles(inputs: Situation, ledger: Ledger) -> dict[str, tuple[Code, str]]:
-    """Return the bundles that must not be split now, with the reason."""
+    """Return the bundles that must not be split now, with code and detail of the reason."""
     now, guard = inputs.snapshot.wall_ms, inputs.guard
     until = now - int(1000 * inputs.params.cool_down_seconds)
     under_way = ledger.under_way()
@@ -297,7 +316,10 @@ def _obstacles(inputs: Situation, ledger: Ledger) -> dict[str, tuple[Code, str]]
 
 
 def _why(code: str) -> tuple[Code, str]:
-    """Return the refusal after a failed split: the code if no boundary divides the bundle, else `SPLIT_FAILED`."""
+    """Return code and detail for a bundle whose last split failed with `code`.
+
+    `code` itself is returned if it means that no position divides the bundle, else `SPLIT_FAILED`.
+    """
     indivisible = {Code.SINGLE_TOPIC.value, Code.SAME_HASH.value, Code.DOMINANT_TOPIC.value}
     return (Code(code), "seen at the last attempt") if code in indivisible else (Code.SPLIT_FAILED, code)
 
@@ -305,7 +327,10 @@ def _why(code: str) -> tuple[Code, str]:
 def _refused(
     inputs: Situation, candidate: _Candidate, obstacles: Mapping[str, tuple[Code, str]], hits: int
 ) -> tuple[Code, str] | None:
-    """Return why this bundle is not split now, with a detail; None if only budgets can prevent it."""
+    """Return why this candidate is not split now, as code and detail; None if only budgets can prevent it.
+
+    `hits`: readings in a row above the limit.
+    """
     bundles, params = inputs.snapshot.bundles, inputs.params
     name = bundles.names[candidate.row]
     topics = int(bundles.counts[candidate.row, TOPICS])
@@ -332,7 +357,10 @@ def _refused(
 
 
 def _divisible(bundle: str) -> bool:
-    """Return whether the range is wider than one hash (Pulsar's `canSplitBundle`); False for an invalid bundle name."""
+    """Return whether the bundle's hash range is wider than one hash (Pulsar's `canSplitBundle`).
+
+    False if the name of the bundle is invalid.
+    """
     try:
         name = parse_bundle(bundle)
     except ValueError:

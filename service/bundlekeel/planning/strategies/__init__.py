@@ -1,6 +1,6 @@
 """Shedders: one module per balancing strategy. A shedder adds moves to a draft, and returns the reasons.
 
-They correct errors of Pulsar's classes. The package `compat` adds exact copies of these classes.
+They correct errors of Pulsar's classes. The package `compat` adds exact copies of Pulsar's classes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PULSAR_SHEDDERS: dict[str, Shedder] = {}
 
 
 def register(name: str, shedder: Shedder) -> None:
-    """Add a third party's shedder (entry point group `bundlekeel.shedders`).
+    """Add the shedder of a plugin (entry point group `bundlekeel.shedders`).
 
     Raises ConfigError if the name is invalid or in use.
     """

@@ -53,7 +53,7 @@ def shed(context: Context) -> Decision:
 
 
 def _unfinished(context: Context, low: float) -> frozenset[int]:
-    """Return the brokers whose balancing began in an earlier cycle and is not finished."""
+    """Return the brokers (rows) whose balancing began in an earlier cycle and is not finished."""
     score, rows = context.draft.score, map(context.snapshot.broker_row, context.memory.active)
     distance, concerned = np.abs(score - context.mean), context.concerned()
     return frozenset(
@@ -113,7 +113,10 @@ def _acting_verdict(context: Context, active: frozenset[int], low: float, refusa
 
 
 def _move(context: Context, active: frozenset[int], low: float) -> list[Refusal]:
-    """Plan moves until the predicted difference is closed or no broker can give more; return the refusals."""
+    """Plan moves until the predicted differences are small enough or no broker can give more; return the refusals.
+
+    `active`: rows of the brokers to balance. `low`: tolerated difference of two scores.
+    """
     draft, mean = context.draft, context.mean
     involved, can_give = np.zeros(len(draft.score), dtype=bool), draft.members.copy()
     involved[list(active)] = True
@@ -157,8 +160,8 @@ def _move(context: Context, active: frozenset[int], low: float) -> list[Refusal]
 def _enough(context: Context, cold: int, hot: int, low: float) -> float:
     """Return the smallest difference of two brokers' scores that is worth a move.
 
-    It is half of the tolerated difference, or all of it for two brokers on the same side of the mean. It is at least
-    half of the part that may be noise.
+    It is half of the tolerated difference `low`, or all of it for two brokers on the same side of the mean. It is at
+    least half of the part of the difference that may be noise.
     """
     score, mean = context.draft.score, context.mean
     apart = low / 2 if score[cold] <= mean <= score[hot] else low
@@ -166,7 +169,10 @@ def _enough(context: Context, cold: int, hot: int, low: float) -> float:
 
 
 def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int] | None:
-    """Return the brokers (cold, hot) that differ most: one is in `involved`, and the hot one is in `can_give`."""
+    """Return the brokers (cold, hot) that differ most and may exchange bundles; None if there are none.
+
+    At least one of them is in the mask `involved`, and the hot one is in the mask `can_give`.
+    """
     score, legal = draft.score, draft.legal_targets()
     best: tuple[int, int] | None = None
     widest, giving = -np.inf, np.where(can_give, score, -np.inf)
@@ -186,7 +192,10 @@ def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int
 
 
 def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Refusal] | None:
-    """Return refusals if the traffic to move is below all minima that an operator set (AvgShedder), else None."""
+    """Return refusals if too little traffic would move from `hot` to `cold`, else None (AvgShedder).
+
+    It is too little if it is below all minima that an operator set. `rows`: movable bundles of the broker `hot`.
+    """
     draft, params = context.draft, context.params
     want = _want(float(draft.score[hot]), float(draft.score[cold]), context.mean, params.max_unload_ratio)
     messages, size = traffic_of(draft, hot, want)
@@ -198,7 +207,10 @@ def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Re
 
 
 def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:
-    """Move the best fitting bundle from `hot` to `cold`, or to the next least loaded broker; else return refusals."""
+    """Move the best fitting bundle from `hot` to `cold`, or to the next least loaded broker.
+
+    Returns None if a bundle moves, else refusals of the bundles `rows`. `low`: tolerated difference of two scores.
+    """
     draft, params = context.draft, context.params
     if len(rows) == 0:
         return []
@@ -223,7 +235,10 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
 
 
 def _swap(context: Context, cold: int, hot: int, donors: dict[int, Candidates], low: float) -> bool:
-    """Try to swap a bundle of `hot` that is too big to move alone; on success, add the other broker to `donors`."""
+    """Swap a bundle of `hot` that is too big to move alone for smaller bundles of another broker.
+
+    Returns whether a swap is planned; then the other broker is added to `donors`.
+    """
     draft, rows = context.draft, donors[hot].left(context.draft)
     takers = [row for row in _targets(draft, cold, hot, rows) if draft.score[hot] - draft.score[row] >= low - EPSILON]
     swaps = [Swap(giver=hot, taker=taker, rule="avg swap", threshold=low) for taker in takers]
@@ -238,7 +253,7 @@ def _swap(context: Context, cold: int, hot: int, donors: dict[int, Candidates], 
 
 
 def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
-    """Yield `first`, then the least loaded other brokers that may take at least one of these bundles."""
+    """Yield `first`, then the least loaded other brokers that may take at least one of the bundles `rows`."""
     yield first
     legal = draft.legal_targets()
     if draft.allowed is not None:
@@ -254,7 +269,10 @@ def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
 
 
 def _want(before: float, other: float, mean: float, ratio: float) -> float:
-    """Return the score to move, such that the source stays above the mean and the target below it."""
+    """Return how much score should move, so that the source stays above the mean and the target below it.
+
+    `before`, `other`: scores of source and target. `ratio`: largest part of their difference that may move.
+    """
     want = ratio * (before - other)
     if before > mean:
         want = min(want, before - mean)

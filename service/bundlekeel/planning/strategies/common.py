@@ -30,12 +30,12 @@ IMMOVABLE = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """Input of a shedder.
+    """Input of a shedder (balancing strategy).
 
-    `draft`: predicted load, to which the shedder adds its moves. `unsettled`: brokers whose reports do not show all
-    moves, or their CPU use, yet. `courses`, `seconds`: results of `calm.follow_levels` for the decision rule. `doubt`:
-    part of each broker's difference from the others that may be noise, shape (n,). `planned`: number of moves that
-    earlier groups of brokers have planned.
+    `draft`: predicted load, to which the shedder adds its moves. `unsettled`: brokers whose load is not known yet,
+    because reports do not show all moves, or not their CPU use. `courses`, `seconds`: load histories and newly measured
+    seconds (results of `calm.follow_levels`) for the decision rule. `doubt`: part of each broker's difference from the
+    others that may be noise, shape (n,). `planned`: number of moves that earlier groups of brokers have planned.
     """
 
     snapshot: Snapshot
@@ -60,7 +60,7 @@ class Context:
 
     @property
     def moves(self) -> list[Move]:
-        """Moves that are planned for this group of brokers."""
+        """Moves that this shedder has planned, without those of earlier groups of brokers."""
         return self.draft.moves[self.planned :]
 
     @property
@@ -71,29 +71,30 @@ class Context:
 
     @property
     def mean(self) -> float:
-        """Mean predicted score over the members that share the load, before this plan's moves."""
+        """Mean predicted score of the brokers in the current group that are not closed, before this plan's moves."""
         if self._mean is None:
             self._mean = self.draft.mean()
         return self._mean
 
     @property
     def base(self) -> float:
-        """Lowest score that a member would keep without any bundle, as estimated before this plan's moves."""
+        """Lowest score that a broker of the current group would keep without bundles, before this plan's moves."""
         if self._base is None:
             self._base = float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
         return self._base
 
     def concerned(self) -> Bools:
-        """Return a mask of the members that can be balanced with others: they can accept or give bundles."""
+        """Return a mask of the members (brokers of the current group) that can accept or give bundles."""
         draft = self.draft
         mask: Bools = draft.members & (~draft.closed | (draft.score > self.mean))
         return mask if mask.any() else draft.members
 
 
 def counting(context: Context) -> Bools:
-    """Return the concerned brokers (mask) without those above the mean whose bundles an operator excluded.
+    """Return a mask of the brokers whose mean the strategy should reach.
 
-    Such a broker gives nothing away, so the other brokers cannot reach a mean that includes it.
+    These are the `concerned` brokers except those above the mean whose bundles an operator excluded from moves. Such a
+    broker gives nothing away, so the other brokers cannot reach a mean that includes it.
     """
     draft, bundles, concerned = context.draft, context.snapshot.bundles, context.concerned()
     excluded = context.eligible.codes.rows_with((Code.EXCLUDED, Code.NOT_TAKEN_OVER))
@@ -108,7 +109,7 @@ def counting(context: Context) -> Bools:
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """Output of a shedder; the moves are in the draft.
+    """Output of a shedder (balancing strategy), in addition to the moves in the draft.
 
     `sides`: `hot` or `cold` by broker, for sources and targets; empty if the decision rule is not used.
     """
@@ -123,7 +124,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Movable bundles of one source broker: `rows` are worth a move, the load of `dust` is negligible."""
+    """Movable bundles (rows) of one source broker: `rows` are worth a move, the load of `dust` is negligible."""
 
     rows: Ints
     dust: Ints
@@ -134,7 +135,7 @@ class Candidates:
 
 
 def candidates(context: Context, source: int) -> Candidates:
-    """Divide the movable bundles of a broker into bundles worth a move and negligible ones (dust).
+    """Divide the movable bundles of a broker into bundles worth a move and negligible ones (`dust`).
 
     A bundle is worth a move if it causes `min_unload_share` of the mean score. Half of the mean of the broker's movable
     bundles is also enough, because each of hundreds of equal bundles is small. If all of them together cause less than
@@ -152,22 +153,22 @@ def candidates(context: Context, source: int) -> Candidates:
 
 
 def traffic_of(draft: Draft, source: int, relief: float) -> tuple[float, float]:
-    """Return the msg/s and bytes/s that leave a broker if its score decreases by `relief`."""
+    """Return the msg/s and bytes/s that must leave a broker for its score to decrease by `relief`."""
     score, traffic = float(draft.score[source]), draft.traffic[source].tolist()
     share = min(1.0, max(0.0, relief) / score) if score > 0 else 1.0
     return share * (traffic[RATE_IN] + traffic[RATE_OUT]), share * (traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT])
 
 
 def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling: float, slack: float) -> int:
-    """Return the index into the offer of the bundle to move; -1 if none fits.
+    """Return the index into the offer of the bundle that should move; -1 if none fits.
+
+    `before`, `other`: present scores of source and target. `want`: score that should move.
 
     Candidates relieve the source by at most `want` plus `slack`: one bundle that is a little too large disconnects
     fewer clients than many small ones. The best candidate gives the lowest maximum of both scores. Without candidates,
     the smallest larger bundle is returned. More than `want` may move only if at most half of the difference remains, in
     either direction: otherwise the two brokers would swap roles. The target must stay below `ceiling` and below the
     source's present score, so that a plan never increases the predicted maximum.
-
-    `before`, `other`: present scores of source and target.
     """
     relief = before - offer.source_after
     legal = legal_after(offer.target_after, before, ceiling) & (relief > EPSILON)
@@ -187,7 +188,10 @@ def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: st
 
 
 def refuse_rest(context: Context, source: int, donor: Candidates, code: Code, detail: str = "") -> list[Refusal]:
-    """Return a refusal for each bundle that stays at `source`, with the code of its own obstacle or else `code`."""
+    """Return a refusal for each bundle that stays at `source`: the code of its own obstacle, or else `code`.
+
+    `donor`: the movable bundles of `source`.
+    """
     return [
         *context.eligible.refusals(context.snapshot, source),
         *refuse_all(context, source, donor.dust, Code.BELOW_MINIMUM),
@@ -196,6 +200,6 @@ def refuse_rest(context: Context, source: int, donor: Candidates, code: Code, de
 
 
 def legal_after(offer_after: Floats, before: float, ceiling: float) -> Bools:
-    """Return which targets (or bundles) stay below the ceiling and below the source's present score."""
+    """Return a mask of the predicted target scores that are below `ceiling` and below the source's present score."""
     legal: Bools = offer_after < min(ceiling, before - EPSILON)
     return legal

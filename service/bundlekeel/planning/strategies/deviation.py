@@ -1,8 +1,8 @@
-"""`deviation`: the most loaded broker gives bundles to the least loaded one while it exceeds the mean by deviations.
+"""`deviation`: the most loaded broker gives bundles while it is above the mean by several standard deviations.
 
-Pulsar has only the abstract class DeviationShedder (2.9 to 3.0, removed in 4.x). It defines neither a broker's value
-nor a threshold. An error of sign subtracts a moved bundle's value from the target too, so its sums drift and it stops
-at the wrong time. This strategy uses these definitions:
+The least loaded brokers take them. Pulsar has only the abstract class DeviationShedder (2.9 to 3.0, removed in 4.x). It
+defines neither a broker's value nor a threshold. By an error of sign, it subtracts a moved bundle's value from the
+target too, so its sums drift and it stops at the wrong time. This strategy uses these definitions:
 * a broker's value is its score; a bundle's value is the part of the score that it causes;
 * bundles move while `(max - mean) / std > deviation_threshold`, with the population's standard deviation of all scores;
   a cluster with equal scores is balanced (Pulsar divides by zero);
@@ -46,7 +46,7 @@ TARGETS_TRIED = 4
 
 
 def shed(context: Context) -> Decision:
-    """Move bundles from the most to the least loaded broker until none exceeds the threshold."""
+    """Move bundles from the most to the least loaded broker until no broker exceeds the threshold."""
     ids = context.snapshot.brokers.ids
     spread = _Spread(context)
     mean, std = spread.mean, spread.std
@@ -83,7 +83,10 @@ def shed(context: Context) -> Decision:
 
 
 class _Spread:
-    """Mean and population standard deviation of the predicted scores of the counted brokers, updated by each move."""
+    """Mean and population standard deviation of the predicted scores, updated by each move.
+
+    Brokers that `counting` excludes do not count.
+    """
 
     def __init__(self, context: Context) -> None:
         self._counting = counting(context)
@@ -94,7 +97,7 @@ class _Spread:
         self._squares = math.fsum((value - self._middle) ** 2 for value in scores)
 
     def change(self, row: int, old: float, new: float) -> None:
-        """Update the sums after the score of a broker has changed."""
+        """Update mean and deviation after the score of a broker has changed."""
         if not self._counting[row]:
             return
         self._sum += new - old
@@ -102,17 +105,16 @@ class _Spread:
 
     @property
     def mean(self) -> float:
-        """The mean score."""
         return self._sum / self._count
 
     @property
     def std(self) -> float:
-        """The population's standard deviation."""
+        """The population standard deviation of the scores."""
         return math.sqrt(max(self._squares / self._count - (self.mean - self._middle) ** 2, 0.0))
 
 
 def _stand_out(context: Context, spread: _Spread) -> Bools:
-    """Return which brokers exceed the mean by the threshold, and by more than noise."""
+    """Return a mask of the brokers that exceed the mean by more than the threshold and by more than noise."""
     above = context.draft.score - spread.mean
     out: Bools = above > context.params.deviation_threshold * spread.std + EPSILON
     return out & (above >= context.params.min_unload_share * spread.mean) & (spread.std > EPSILON)

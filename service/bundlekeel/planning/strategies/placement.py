@@ -21,9 +21,9 @@ Placement = Callable[[Draft, int, int, Ints], Ints]
 
 
 def least_resource_usage(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """Sort by predicted score with the bundle, equal ones in broker order (`LeastResourceUsageWithWeight`).
+    """Sort the candidates by predicted score with the bundle, then in broker order (`LeastResourceUsageWithWeight`).
 
-    Unlike Pulsar's class it is not random, and has no history that each selection changes.
+    Unlike Pulsar's class it is not random, and it has no history that each selection changes.
     """
     scores = draft.with_bundle(row, source, candidates)
     ordered: Ints = candidates[np.argsort(scores, kind="stable")]
@@ -31,7 +31,7 @@ def least_resource_usage(draft: Draft, row: int, source: int, candidates: Ints) 
 
 
 def least_long_term_message_rate(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """Sort by long-term message rate, equal ones in broker order (`LeastLongTermMessageRate`).
+    """Sort the candidates by long-term message rate, then in broker order (`LeastLongTermMessageRate`).
 
     Unlike Pulsar's class it includes the bundles that this plan has placed.
     """
@@ -40,7 +40,7 @@ def least_long_term_message_rate(draft: Draft, row: int, source: int, candidates
 
 
 def round_robin(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """Sort in id order, from the broker after the last target (`RoundRobinBrokerSelector`).
+    """Sort the candidates in id order, beginning after the last target (`RoundRobinBrokerSelector`).
 
     The position is among all brokers: Pulsar's counter modulo the candidates skips brokers when their number changes.
     `StrategyMemory.turn` stores the position for the next cycle.
@@ -49,9 +49,10 @@ def round_robin(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
 
 
 def by_hash(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """Sort in id order, from the CRC-32 of the bundle's name modulo the number of candidates (placement `avg`).
+    """Sort the candidates in id order, beginning at a hash of the bundle's name (placement `avg`).
 
-    This is the hash allocation of PIP-364. AvgShedder hashes a random number, so two leaders would disagree.
+    This is the hash allocation of PIP-364: CRC-32 modulo the number of candidates. AvgShedder hashes a random number,
+    so two leaders would disagree.
     """
     return _from(candidates, zlib.crc32(draft.snapshot.bundles.names[row].encode()))
 
@@ -72,7 +73,7 @@ PLACEMENTS: dict[str, Placement] = {
 
 
 def register(name: str, placement: Placement) -> None:
-    """Add a third party's placement (entry point group `bundlekeel.placements`).
+    """Add the placement of a plugin (entry point group `bundlekeel.placements`).
 
     Raises ConfigError if the name is invalid or in use.
     """
@@ -81,7 +82,7 @@ def register(name: str, placement: Placement) -> None:
 
 
 def legal_targets(draft: Draft, source: int, rows: Ints | None = None) -> Ints:
-    """Return the brokers (rows) other than `source` that may take one of its bundles, or one of `rows`."""
+    """Return the brokers (rows) other than `source` that may take one of the bundles `rows`; None: any bundle."""
     legal = draft.legal_targets()
     if rows is not None:
         legal &= draft.reachable(rows)

@@ -1,4 +1,4 @@
-"""Explain why each bundle of a source broker stays, and give the verdict of a cycle without moves."""
+"""Explain why each bundle of a source broker stays, and why a cycle moves nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedTarget:
-    """A failed attempt with one target: effect of each bundle, present score of the target, and score to move."""
+    """A target broker to which no bundle could move.
+
+    `offer`: scores of both brokers after the move of each bundle. `other`: present score of the target. `want`: score
+    that should have moved.
+    """
 
     offer: Offer
     other: float
@@ -27,7 +31,7 @@ class TriedTarget:
 
 
 def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
-    """Return a refusal for each of these bundles after all attempts failed.
+    """Return a refusal for each of these bundles of `source`, after all `attempts` to find a target failed.
 
     The first target that policies allow determines the code; if policies allow no tried target, all other brokers are
     checked. TargetOverloaded means that only the overload threshold prevents the move: the bundle is small enough for
@@ -52,7 +56,7 @@ def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[T
 
 
 def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
-    """Return refusals of bundles that policies allow on no tried target; the other brokers determine the codes.
+    """Return refusals of bundles to which policies allow no tried target; the other brokers determine the codes.
 
     If there are no policies, the guard forbids the targets (see `returning`), or their broker ids are too similar to
     the source's (`find_alike`).
@@ -79,7 +83,10 @@ def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
 
 
 def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
-    """Return the verdict of a cycle in which brokers should give bundles but nothing moves. `who`: these brokers."""
+    """Return the verdict of a cycle in which brokers should give bundles away, but nothing moves.
+
+    `who`: names these brokers at the start of the sentence.
+    """
     limit = context.params.overloaded_threshold_percent
     every = {item.code: item for item in refusals}
     codes = set(every) - IMMOVABLE
@@ -99,7 +106,7 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
 
 
 def _no_target(context: Context, refusals: Sequence[Refusal]) -> str:
-    """Return why the brokers other than the sources of `refusals` take no bundle, and what to do."""
+    """Return as text why the brokers other than the sources of `refusals` accept no bundle, and what to do."""
     draft, params = context.draft, context.params
     sources = {item.broker for item in refusals}
     others = draft.members & ~draft.legal_targets()

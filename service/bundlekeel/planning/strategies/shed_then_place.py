@@ -24,7 +24,7 @@ from bundlekeel.planning.strategies.refusals import TriedTarget, refuse_unfit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Strategy and threshold to record with each move, and the score from which a broker sheds."""
+    """Name and threshold of a strategy, recorded with each move. `line`: score from which a broker sheds."""
 
     name: str
     threshold: float
@@ -33,7 +33,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A bundle (row) of a source (row): relief by its move, needed relief, and score from which the shedder acts."""
+    """A bundle (row) that could leave a source broker (row).
+
+    `relief`: decrease of the source's score by its move. `need`: needed decrease. `line`: score from which a broker
+    sheds.
+    """
 
     row: int
     source: int
@@ -60,7 +64,10 @@ def shed_broker(context: Context, source: int, donor: Candidates, need: float, r
 
 
 def _choose(context: Context, source: int, rows: Ints, need: float, line: float) -> tuple[int, int, int]:
-    """Return (bundle row, target row, runner-up row) of the next move, or (-1, -1, -1)."""
+    """Return (bundle row, target row, row of the second-best target) of the next move, or (-1, -1, -1).
+
+    A row of -1 alone: there is no second-best target. `need`, `line`: as in `_Offer`.
+    """
     draft = context.draft
     if len(rows) == 0:
         return -1, -1, -1
@@ -78,7 +85,7 @@ def _choose(context: Context, source: int, rows: Ints, need: float, line: float)
 
 
 def _able(context: Context, offer: _Offer, targets: Ints) -> tuple[Floats, Bools]:
-    """Return each target's score with the bundle, and a mask of the targets that can take it."""
+    """Return each target's score with the bundle, and a mask of the targets that can take the bundle."""
     draft, ceiling = context.draft, context.params.overloaded_threshold_percent / 100
     before, after = float(draft.score[offer.source]), draft.with_bundle(offer.row, offer.source, targets)
     able = legal_after(after, before, ceiling) & (after <= offer.line + EPSILON)
@@ -103,7 +110,10 @@ def _ranked(context: Context, offer: _Offer, targets: Ints) -> list[int]:
 
 
 def _two_coldest(context: Context, offer: _Offer) -> list[int]:
-    """Return the first two choices of `least_resource_usage`; [] if the coldest brokers do not determine them."""
+    """Return the first two choices of the placement `least_resource_usage` without a check of all brokers.
+
+    Returns [] if the least loaded brokers alone do not determine them.
+    """
     draft = context.draft
     targets, others = draft.coldest(offer.row, offer.source)
     after, able = _able(context, offer, targets)
@@ -117,10 +127,11 @@ def _two_coldest(context: Context, offer: _Offer) -> list[int]:
 
 
 def _in_order(relief: Floats, need: float) -> Iterator[int]:
-    """Yield the indices of the bundles to try.
+    """Yield the indices of the bundles in the order in which they are tried.
 
-    The largest bundle within the need comes first, then smaller ones, then the smallest bundle above the need and
-    larger ones. Steps grow, because there may be hundreds of bundles that no broker can take.
+    `relief`: decrease of the source's score by each bundle. The largest bundle within the need comes first, then
+    smaller ones, then the smallest bundle above the need and larger ones. Steps grow, because there may be hundreds of
+    bundles that no broker can take.
     """
     fitting = np.where(relief <= need + EPSILON, relief, 0.0)
     first = int(fitting.argmax())
@@ -140,7 +151,7 @@ def _in_order(relief: Floats, need: float) -> Iterator[int]:
 
 
 def _unfit(context: Context, source: int, rows: Ints, need: float) -> list[Refusal]:
-    """Return refusals of bundles that fit on none of the four least loaded targets."""
+    """Return refusals of the bundles `rows`, which fit on none of the four least loaded targets."""
     draft, targets = context.draft, legal_targets(context.draft, source, rows)
     if len(targets) == 0:
         return refuse_all(context, source, rows, Code.NO_LEGAL_TARGET)

@@ -1,4 +1,4 @@
-"""Swaps: a bundle that is too big for the difference leaves a broker, and smaller ones return (PIP-192).
+"""Swaps: a bundle that is too big for the difference of two brokers moves, and smaller ones return (PIP-192).
 
 The big bundle moves first, from the giver to the taker. With the bundle, the taker must stay below the overload
 threshold and below the giver's present score. So even if the other moves fail, the maximum does not increase. If the
@@ -25,7 +25,7 @@ MOST_BACK = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Brokers (rows) that exchange bundles, with rule and threshold to record for each move."""
+    """Two brokers (rows) that exchange bundles, and the rule and threshold to record with each move."""
 
     giver: int
     taker: int
@@ -35,7 +35,10 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """A giver and a taker (rows), the giver's present score, and the highest score that both may have afterwards."""
+    """A giver and a taker of bundles (rows).
+
+    `before`: present score of the giver. `goal`: highest score that both may have afterwards.
+    """
 
     giver: int
     taker: int
@@ -48,9 +51,10 @@ _Step = tuple[int, int, int]
 
 
 def swap(context: Context, exchange: Swap, rows: Ints, want: float) -> Candidates | None:
-    """Try to swap one of these bundles (rows) of the giver; return the taker's candidates before the swap, or None.
+    """Try to swap one of the bundles `rows` of the giver for smaller ones of the taker.
 
-    `want`: only bundles that would relieve the giver by more than this score are swapped.
+    Returns the candidates of the taker before the swap; None if no swap is possible. `want`: only bundles that would
+    relieve the giver by more than this score are swapped.
     """
     draft, offers = context.draft, candidates(context, exchange.taker)
     back = _ungrouped(context, offers.rows)
@@ -67,9 +71,9 @@ def swap(context: Context, exchange: Swap, rows: Ints, want: float) -> Candidate
 
 
 def make_room(context: Context, exchange: Swap, rows: Ints) -> Candidates | None:
-    """Move some of the taker's bundles to third brokers, then one of these rows of the giver to the taker.
+    """Move some of the taker's bundles to third brokers, then one of the bundles `rows` from the giver to the taker.
 
-    Returns the taker's candidates before these moves; None if nothing moves.
+    Returns the candidates of the taker before these moves; None if nothing moves.
     """
     offers, pair = candidates(context, exchange.taker), _pair(context, exchange)
     away = _ungrouped(context, offers.rows)
@@ -92,9 +96,10 @@ def _pair(context: Context, exchange: Swap) -> _Pair:
 
 
 def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float) -> list[_Step]:
-    """Return the moves that make room for this bundle; [] if `MOST_BACK` moves are not enough.
+    """Return the moves that make room for the bundle `row` at the taker; [] if `MOST_BACK` moves are not enough.
 
-    Each move is the largest bundle that fits on the coldest third broker.
+    Each move is the largest bundle that fits on the least loaded third broker. `away`: bundles of the taker that may
+    move. `ceiling`: highest allowed score.
     """
     draft, usage = context.draft, context.draft.usage.copy()
     big, starts = _pressure(context, pair.giver, np.array([row])), context.snapshot.bundles.starts
@@ -120,7 +125,7 @@ def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float
 
 
 def _ungrouped(context: Context, rows: Ints) -> Ints:
-    """Return the bundles (rows) in no anti-affinity group. Of a group, only one bundle may move per plan."""
+    """Return the bundles (rows) without an anti-affinity group: of a group, only one bundle may move per plan."""
     spaces = context.snapshot.bundles.namespace[rows].tolist()
     alone = np.array([context.draft.group_of(space) < 0 for space in spaces], dtype=bool)
     free: Ints = rows[alone]
@@ -133,7 +138,7 @@ def _pressure(context: Context, broker: int, rows: Ints) -> Floats:
 
 
 def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int]:
-    """Return the bundles that are too big to move alone, but keep the taker within its limits; smallest first."""
+    """Return the bundles (rows) that are too big to move alone but not too big for the taker; smallest first."""
     if len(rows) == 0:
         return []
     offer = context.draft.offer(rows, pair.giver, pair.taker)
@@ -146,9 +151,10 @@ def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int
 
 
 def _returned(context: Context, pair: _Pair, row: int, back: Ints) -> list[int]:
-    """Return the taker's bundles that should return for this one; [] if that does not help enough.
+    """Return the taker's bundles that should move to the giver in return for the bundle `row`.
 
-    They are chosen one at a time, each such that the higher of both scores becomes lowest.
+    They are chosen from `back` (rows) one at a time, each such that the higher of both scores becomes lowest. Returns
+    [] if that does not help enough.
     """
     draft = context.draft
     big = _pressure(context, pair.giver, np.array([row]))[0]
@@ -172,7 +178,7 @@ def _worse(context: Context, pair: _Pair, mine: Floats, other: Floats) -> Floats
 
 
 def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
-    """Return a mask of the taker's bundles that may return: policies allow the giver, and the two ids are not alike."""
+    """Return a mask of the taker's bundles that may move to the giver by policies, bans and broker ids."""
     if pair.giver in context.draft.alike.get(pair.taker, ()):
         return np.zeros(len(rows), dtype=bool)
     allowed = np.ones(len(rows), dtype=bool)
@@ -184,7 +190,7 @@ def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
 
 
 def _affordable(context: Context, planned: list[_Step]) -> bool:
-    """Return whether this cycle's budgets admit the whole swap: half a swap does not improve the balance."""
+    """Return whether this cycle's budgets admit all these moves: half a swap does not improve the balance."""
     names, ids = context.snapshot.bundles.names, context.snapshot.brokers.ids
     steps = tuple(
         Move(

@@ -37,7 +37,7 @@ _MIB = 1024 * 1024
 
 
 def shed(context: Context) -> Decision:
-    """Move bundles off every broker above average + threshold, once the imbalance has cost as much as the moves do."""
+    """Move bundles off every broker above average + threshold, if the imbalance has cost as much as the moves do."""
     ids, score = context.snapshot.brokers.ids, context.draft.score.copy()
     counted = counting(context)
     average = math.fsum(score[counted].tolist()) / int(counted.sum())
@@ -65,7 +65,10 @@ def shed(context: Context) -> Decision:
 
 
 def _shed_broker(context: Context, source: int, need: float, line: float) -> list[Refusal]:
-    """Move bundles off one broker until `need` (a score difference) is met; return refusals of the other bundles."""
+    """Move bundles off one broker until `need` (a score difference) is met; return refusals of the other bundles.
+
+    `line`: score from which a broker sheds.
+    """
     if context.full():
         return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[source])]
     donor = candidates(context, source)
@@ -92,7 +95,11 @@ def _verdict(context: Context, row: int, score: float, average: float, limit: fl
 def _cycle_verdict(
     context: Context, donors: list[int], refusals: list[Refusal], low: list[str], line: float
 ) -> Verdict:
-    """Return the verdict. `low`: brokers so far below the average that they justify lower-boundary shedding."""
+    """Return the verdict of the cycle.
+
+    `low`: brokers so far below the average that they justify lower-boundary shedding. `line`: score from which a broker
+    sheds.
+    """
     moves, limit = len(context.moves), context.params.threshold_percent / 100
     if moves:
         who = (

@@ -38,10 +38,10 @@ REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Result of the decision rule.
+    """Result of the decision rule: which brokers may act now.
 
-    `ripe`: rows of the brokers that may act now. `waiting`: verdict of each other broker with an excess, by row.
-    `urgent`: a waiting broker may act before the next reading at the usual interval.
+    `courses`: load history by broker. `ripe`: rows of the brokers that may act. `waiting`: by row, the verdict of each
+    other broker that differs by more than tolerated. `urgent`: a waiting broker may act before the next usual reading.
     """
 
     courses: dict[str, BrokerCourse]
@@ -50,13 +50,16 @@ class Timing:
     waiting: dict[int, Verdict] = field(default_factory=dict)
 
     def verdict(self, context: Context, rows: Iterable[int]) -> Verdict:
-        """Return the verdict of a cycle in which these brokers wait, with the figures of the most costly one."""
+        """Return the verdict of a cycle in which the brokers `rows` wait.
+
+        It is the verdict of the broker whose cost is nearest to the price of its moves.
+        """
         items = [self.waiting[row] for row in rows if row in self.waiting]
         most = max(items, key=lambda item: item.cost / item.price if item.price > 0 else -1.0)
         return settling(context) if most.code is Code.UNSETTLED else replace(most, broker="")
 
     def memory(self, context: Context, active: Iterable[int] = ()) -> StrategyMemory:
-        """Return the memory for the next cycle. `active`: rows of the brokers on whose excess this plan acts."""
+        """Return the memory of the strategies for the next cycle. `active`: rows of the brokers that may act now."""
         if not context.moves:
             return StrategyMemory(courses=self.courses, urgent=self.urgent)
         names = tuple(context.snapshot.brokers.ids[row] for row in sorted(active))
@@ -64,7 +67,7 @@ class Timing:
 
 
 def settling(context: Context) -> Verdict:
-    """Return the verdict of a cycle that waits for the reports of brokers whose load is not known yet."""
+    """Return the verdict of a cycle that waits for reports, because the load of some brokers is not known yet."""
     text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
     return Verdict(code=Code.UNSETTLED, sentence=text)
 
@@ -94,7 +97,7 @@ def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Flo
 
 
 def tolerance(params: Parameters, mean: float, base: float = 0.0) -> float:
-    """Return the tolerated difference of two scores; it scales with the mean score, but has a floor.
+    """Return the difference of two scores that is tolerated; it grows with the mean score, from a minimum.
 
     `base`: the part of the scores that no move changes. It is an estimate, so at most half of the mean is subtracted.
     """
@@ -103,9 +106,10 @@ def tolerance(params: Parameters, mean: float, base: float = 0.0) -> float:
 
 
 def excess_of(context: Context, values: Floats | None = None) -> Floats:
-    """Return by how many tolerances each broker differs too much, shape (n,); below 0: tolerated.
+    """Return how far each broker's difference from the others exceeds the tolerated one, shape (n,).
 
-    `values`: values that the strategy compares instead of scores; their mean counts as a score of 1.
+    The unit is the tolerated difference; below 0: tolerated. `values`: values that the strategy compares instead of
+    scores; their mean counts as a score of 1.
     """
     concerned = context.concerned()
     if values is None:
@@ -119,14 +123,14 @@ def excess_of(context: Context, values: Floats | None = None) -> Floats:
 
 
 def excess_where(context: Context, condition: Bools, values: Floats | None = None) -> Floats:
-    """Return the excess of the members that meet a strategy's own condition; all others are tolerated."""
+    """Return the result of `excess_of` for the brokers that meet a strategy's own `condition`; others are tolerated."""
     return np.where(condition & context.draft.members, np.maximum(excess_of(context, values), LEAST_EXCESS), -1.0)
 
 
 def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing:
-    """Advance the costs by the newly measured time, and return which brokers may act now.
+    """Add the newly measured time to the cost of each broker's imbalance, and return which brokers may act now.
 
-    `hot`: whether the broker is on the loaded side; None: by its score.
+    `excess`: result of `excess_of`. `hot`: whether the broker is on the loaded side; None: by its score.
     """
     ids, params = context.snapshot.brokers.ids, context.params
     above = context.draft.score >= context.mean if hot is None else hot
@@ -171,7 +175,11 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
 
 
 def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) -> dict[bool, tuple[float, float]]:
-    """Return the cost per second and the hold, in seconds, of the broker that swings most on each side of the mean."""
+    """Return the cost per second of the broker that swings most on each side of the mean (True: above).
+
+    A swing is a difference that may end without moves, as an earlier one did. The second number is how long it must
+    last, in seconds, before bundles move; (0, 0): no broker swings on this side.
+    """
     swings = {True: (0.0, 0.0), False: (0.0, 0.0)}
     for row in context.rows:
         course = courses[context.snapshot.brokers.ids[row]]
@@ -192,7 +200,10 @@ def _is_certain(context: Context, row: int) -> bool:
 
 
 def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
-    """Return how many bundles, largest first, bring this broker to the mean (if cold, the most loaded broker's)."""
+    """Return how many moves bring this broker to the mean, if the largest bundles move first.
+
+    The bundles are its own or, if it is below the mean, those of the most loaded broker.
+    """
     draft = context.draft
     source = row if hot else int(np.where(draft.members, draft.score, -np.inf).argmax())
     return calm.fewest_moves(draft.scores(draft.pressure(source), source), abs(float(draft.score[row]) - context.mean))

@@ -10,7 +10,8 @@ difference, tests/unit/planning/test_transfer.py shows it):
   largest fitting bundle first; no move increases the maximum;
 * the bundles that a swap returns are counted, and must be free to move like any others. No state during a swap is worse
   than before;
-* the only bundle of a broker stays. Pulsar keeps the last bundle of a list with only the largest ones.
+* the only bundle of a broker stays. Pulsar keeps the last bundle of a broker's list, even if the list contains only the
+  largest bundles.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ _NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED, Code.WRONG_LI
 class _View:
     """State of the brokers (rows) during a cycle.
 
-    `score`: the draft's own array, which each move changes. `barred`: code of each broker that may neither give nor
-    take. `free`: the broker may give or take. `counts`: the broker counts in mean and deviation. `used`: the broker was
-    a giver or taker in this cycle.
+    `score`: the draft's own array, which each move changes. `counts`: whether a broker counts in mean and deviation.
+    `barred`: code of each broker that may neither give nor take. `free`: whether a broker may give or take. `used`:
+    whether a broker gave or took in this cycle. `gave`, `took`: rows of these brokers.
     """
 
     score: Floats
@@ -64,7 +65,7 @@ class _View:
     _figures: tuple[float, float] | None = None
 
     def mean_std(self) -> tuple[float, float]:
-        """Return mean and population standard deviation of the brokers that count."""
+        """Return mean and population standard deviation of the scores of the brokers that count."""
         if self._figures is None:
             values = self.score[self.counts].tolist()
             mean = math.fsum(values) / len(values) if values else 0.0
@@ -73,14 +74,14 @@ class _View:
         return self._figures
 
     def paired(self, giver: int, taker: int) -> None:
-        """Record that a giver gave to a taker, which does not act again in this cycle."""
+        """Record that bundles moved from `giver` to `taker`; the taker does not act again in this cycle."""
         self.used[taker] = True
         self.gave.add(giver)
         self.took.add(taker)
         self._figures = None
 
     def extremes(self) -> tuple[int, int] | None:
-        """Return (least, most) loaded of the brokers that may still act; None if there are fewer than two."""
+        """Return the rows of the least and the most loaded broker that may still act; None if fewer than two may."""
         rows = np.flatnonzero(self.free & ~self.used)
         if len(rows) < 2:
             return None
@@ -90,7 +91,7 @@ class _View:
 
 
 def shed(context: Context) -> Decision:
-    """Move bundles from the most to the least loaded brokers, once the imbalance has cost as much as the moves do."""
+    """Move bundles from the most to the least loaded brokers, if the imbalance has cost as much as the moves do."""
     view = _view(context, _find_barred(context))
     extremes, reason = view.extremes(), _reason(context, view)
     condition = np.zeros(len(view.score), dtype=bool)
@@ -120,7 +121,7 @@ def shed(context: Context) -> Decision:
 
 
 def _find_barred(context: Context) -> dict[int, Code]:
-    """Return the brokers (rows) that may neither give nor take, with the code of the reason."""
+    """Return the brokers (rows) that may neither give nor take bundles, with the code of the reason."""
     brokers, params, now = context.snapshot.brokers, context.params, context.snapshot.wall_ms
     moved_at = _last_moves(context)
     barred: dict[int, Code] = {}
@@ -144,7 +145,7 @@ def _find_barred(context: Context) -> dict[int, Code]:
 
 
 def _last_moves(context: Context) -> dict[str, int]:
-    """Return the time (ms) at which each broker last gave or took a bundle, from the guard's memory."""
+    """Return the time (Unix ms) at which each broker last gave or took a bundle, from the bundles' last moves."""
     snapshot, guard = context.snapshot, context.guard
     moved_at = dict(guard.recent_brokers)
     owners = {snapshot.bundles.names[row]: int(snapshot.bundles.owner[row]) for row in _rows_moved(context)}
@@ -170,7 +171,10 @@ def _view(context: Context, barred: dict[int, Code]) -> _View:
 
 
 def _reason(context: Context, view: _View) -> Code | None:
-    """Return why the extreme brokers should be balanced, or None. As in Pulsar, values at a limit do not exceed it."""
+    """Return the code of the reason to balance the least and the most loaded broker, or None.
+
+    As in Pulsar, values at a limit do not exceed it.
+    """
     extremes = view.extremes()
     if extremes is None:
         return None
@@ -190,7 +194,7 @@ def _reason(context: Context, view: _View) -> Code | None:
 
 
 def _transfer(context: Context, view: _View) -> list[Refusal]:
-    """Pair givers with takers until the scores meet the target; return the refusals."""
+    """Move bundles between most and least loaded brokers until the scores meet the target; return the refusals."""
     refusals: list[Refusal] = []
     worth = context.params.min_unload_share * context.mean
     while len(view.gave) < context.params.transfer_max_brokers and _reason(context, view) is not None:
@@ -212,7 +216,7 @@ def _transfer(context: Context, view: _View) -> list[Refusal]:
 
 
 def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
-    """Move bundles from one broker to the least loaded one that can take; return refusals of all donors involved."""
+    """Move bundles of `giver` to the least loaded broker that can take any; return the refusals of both brokers."""
     draft, donor = context.draft, candidates(context, giver)
     if int(draft.bundle_count[giver]) <= 1:
         return refuse_rest(context, giver, donor, Code.SOLE_BUNDLE)
@@ -243,7 +247,7 @@ def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
 
 
 def _unfit(context: Context, giver: int, donor: Candidates, attempts: list[TriedTarget]) -> list[Refusal]:
-    """Return the refusals of a giver's remaining bundles, none of which fits."""
+    """Return the refusals of the giver's remaining bundles, which fit on no tried target."""
     dust = Candidates(donor.rows[:0], donor.dust)
     rows = donor.left(context.draft)
     return [*refuse_rest(context, giver, dust, Code.NO_GAIN), *refuse_unfit(context, giver, rows, attempts)]
@@ -255,7 +259,7 @@ def _attempt(context: Context, giver: int, taker: int, donor: Candidates, want: 
 
 
 def _takers(context: Context, view: _View, giver: int) -> list[int]:
-    """Return the least loaded brokers that may take a bundle, least loaded first."""
+    """Return the least loaded brokers (rows) that may take a bundle of `giver`, least loaded first."""
     able: Bools = view.free & ~view.used & context.draft.legal_targets()
     able[giver] = False
     rows: Ints = np.flatnonzero(able)
@@ -291,7 +295,7 @@ def _figures(context: Context, view: _View, text: str) -> str:
 
 
 def _waiting(view: _View) -> Verdict:
-    """Return the verdict if fewer than two brokers may act."""
+    """Return the verdict of a cycle in which fewer than two brokers may act."""
     if not view.counts.any():
         return Verdict(code=Code.OUT_DATED_DATA, sentence="every broker's load data is too old")
     codes = set(view.barred.values())
@@ -312,7 +316,7 @@ def _acting_verdict(context: Context, view: _View, reason: Code, described: str,
 
 
 def _brokers(context: Context, view: _View) -> list[Verdict]:
-    """Return one verdict per broker."""
+    """Return the verdict of each broker."""
     texts = {
         Code.OUT_DATED_DATA: "its load data is too old: it does not count",
         Code.COOL_DOWN: "it gave or received a bundle just now",

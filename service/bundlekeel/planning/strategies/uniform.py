@@ -33,7 +33,7 @@ from bundlekeel.planning.strategies.timing import excess_where, timing
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """One of the two compared quantities: its name in messages, traffic columns and unit."""
+    """One of the two quantities that `uniform` compares: its name in messages, traffic columns and unit."""
 
     name: str
     columns: tuple[int, int]
@@ -89,13 +89,13 @@ def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
 
 
 def _exceeded(context: Context, measure: _Measure) -> bool:
-    """Return whether the difference is too large, by Pulsar's condition; a minimum of 0 counts as 1."""
+    """Return whether the brokers differ too much in this measure, by Pulsar's condition; a minimum of 0 counts as 1."""
     values = measure.values(context.draft.traffic)
     return _differ(context, measure, float(values[context.concerned()].max()), values)
 
 
 def _differ(context: Context, measure: _Measure, largest: float, values: Floats) -> bool:
-    """Return whether `largest` is too far above the least of all brokers' `values`."""
+    """Return whether the value `largest` is too far above the lowest value of all brokers."""
     smallest = float(values[context.concerned()].min())
     smallest = smallest if smallest > EPSILON else 1.0
     if measure is RATE:
@@ -106,7 +106,10 @@ def _differ(context: Context, measure: _Measure, largest: float, values: Floats)
 
 
 def _even_out(context: Context, measure: _Measure, ripe: frozenset[int]) -> list[Refusal]:
-    """Move bundles from the most loaded broker in `ripe` that can give to the least loaded broker, by this measure."""
+    """Move bundles to the least loaded broker, by this measure, from the most loaded broker in `ripe` that can give.
+
+    `ripe`: rows of the brokers that may act now. Returns the refusals.
+    """
     values = measure.values(context.draft.traffic)
     refusals: list[Refusal] = []
     for source in [row for row in np.argsort(-values, kind="stable").tolist() if row in ripe]:
@@ -121,7 +124,10 @@ def _even_out(context: Context, measure: _Measure, ripe: frozenset[int]) -> list
 
 
 def _give(context: Context, measure: _Measure, values: Floats, source: int, donor: Candidates) -> list[Refusal]:
-    """Move bundles from `source` to the broker with the lowest value until a share of their difference has moved."""
+    """Move bundles from `source` to the broker with the lowest value until a share of their difference has moved.
+
+    `values`: value of each broker in this measure.
+    """
     draft, params = context.draft, context.params
     targets = legal_targets(draft, source, donor.rows)
     if len(targets) == 0:
@@ -140,7 +146,7 @@ def _give(context: Context, measure: _Measure, values: Floats, source: int, dono
 def _select(
     context: Context, measure: _Measure, donor: Candidates, *, source: int, target: int, needed: float
 ) -> list[Refusal]:
-    """Move bundles, largest first, while each fits into the remaining need."""
+    """Move bundles, largest first, while each fits into the rest of `needed` (in the unit of the measure)."""
     draft, params, rows = context.draft, context.params, donor.rows
     refusals = refuse_rest(context, source, Candidates(rows[:0], donor.dust), Code.BELOW_MINIMUM)
     values = measure.values(draft.expected(source)[rows - int(context.snapshot.bundles.starts[source])])
