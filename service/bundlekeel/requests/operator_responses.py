@@ -10,7 +10,17 @@ from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.leader.state.responses import TaskKind
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
-from bundlekeel.model.response_fields import CODE_OR_EMPTY, Broker, Bundle, By, Detail, Hash, Reason, Sentence, SinceMs
+from bundlekeel.model.response_fields import (
+    CODE_OR_EMPTY,
+    Broker,
+    Bundle,
+    By,
+    Detail,
+    Hash,
+    Reason,
+    Requested,
+    Sentence,
+)
 from bundlekeel.requests.manual_move_responses import DryRun, Held, HeldExplanation, Review
 
 ReviewAction = Annotated[str, Doc("possible action on a review", grows=("approve", "discard", "stop"))]
@@ -22,13 +32,10 @@ BrokerRequest = Annotated[str, Doc("request for a broker", grows=("cordon", "dra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestView(Answer):
+class RequestView(Requested):
     """A cordon or warm-up of a broker."""
 
     broker: Broker
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +61,11 @@ class DrainView(RequestView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinView(Answer):
+class PinView(Requested):
     """A pinned bundle."""
 
     bundle: Bundle
     until_ms: UntilMs
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +76,11 @@ class PinnedView(PinView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExclusionView(Answer):
+class ExclusionView(Requested):
     """An exclusion of bundles or brokers from moves."""
 
     pattern: Annotated[str, Doc("`t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed")]
     until_ms: UntilMs
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +91,10 @@ class ExcludedView(ExclusionView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScopePauseView(Answer):
+class ScopePauseView(Requested):
     """A pause of everything or of one scope."""
 
     scope: Annotated[str, Doc("`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`; empty: everything")]
-    reason: Reason
-    by: By
-    since_ms: SinceMs
     until_ms: UntilMs
 
 

@@ -9,14 +9,12 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.response_fields import (
     CODE_OR_EMPTY,
-    By,
     Detail,
     Explanation,
     Json,
     Like,
-    Reason,
+    Requested,
     Sentence,
-    SinceMs,
 )
 from bundlekeel.recalibration.rules.thresholds import Data, Evidence, ThresholdChange
 
@@ -85,14 +83,11 @@ class TrialView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptedView(Answer):
+class AdoptedView(Requested):
     """Adopted thresholds, which override the settings."""
 
     digest: Digest
     strategy: Annotated[str, Doc("strategy of the parameters")]
-    by: By
-    reason: Reason
-    since_ms: SinceMs
     state: Annotated[str, Doc("trial: the adoption is still observed", of=("trial", "kept"))]
     values: Annotated[dict[str, float], Doc("values in effect, by parameter")]
     instead_of: Annotated[
@@ -106,13 +101,10 @@ class AdoptedView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevertedView(Answer):
+class RevertedView(Requested):
     """Reverted thresholds, which are not adopted again automatically."""
 
     digest: Digest
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
