@@ -16,29 +16,20 @@ from bundlekeel.model.response_fields import (
     Requested,
     Sentence,
 )
-from bundlekeel.recalibration.rules.thresholds import Data, Evidence, ThresholdChange
+from bundlekeel.recalibration.rules.thresholds import Proposal, ThresholdChange
 
 Digest = Annotated[str, Doc("digest of the proposal")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalView(Answer):
+class ProposalView(Proposal):
     """A proposal: its `thresholds.json`, with `values` and `previous` instead of `parameters`."""
 
     digest: Annotated[str, Doc("digest of the proposal, which `thresholds/adopt` expects")]
     path: Annotated[str, Doc("path of the file below `calibration.uri`")]
     format: Annotated[int, Doc("version of the document")]
-    created_ms: Annotated[int, Doc("time at which the job wrote it")]
-    software: Annotated[str, Doc("releases of the job and of the libraries that it used")]
-    cluster: Annotated[str, Doc("cluster of the history; empty: the history does not contain its name")]
-    strategy: Annotated[str, Doc("strategy of the parameters")]
     values: Annotated[dict[str, float], Doc("proposed value of each searched parameter")]
     previous: Annotated[dict[str, float], Doc("value that each was compared with, by parameter")]
-    evidence: Annotated[Evidence, Doc("measurements with proposed and previous values")]
-    data: Annotated[Data, Doc("history that the proposal is based on")]
-    advice: Annotated[
-        list[str], Doc("advice for operators beyond parameters, such as another strategy or cycle length")
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
