@@ -176,14 +176,6 @@ class Outcome:
         """Return the seconds in which a topic had less than half of its fair share, summed over topics."""
         return float((self.of_fair() < STARVED).sum()) * self.scenario.cycle_seconds
 
-    def partition_loss(self) -> Floats:
-        """Return for each cycle the part of the fair shares that cannot pass because all partitions of a topic have the
-        same rate."""
-        whole = self.fair.sum(axis=1)
-        lost = np.maximum(whole - self.reachable.sum(axis=1), 0.0)
-        shares: Floats = np.divide(lost, whole, out=np.zeros_like(whole), where=whole > 0)
-        return shares
-
 
 @dataclass(slots=True)
 class _World:
@@ -294,24 +286,19 @@ def figures(outcome: Outcome, start: int) -> Mapping[str, float]:
     }
 
 
-def skewed(
-    limit: float, *, brokers: int = 3, namespaces: int = 2, each: int = 8, offered: float = 4.0, exponent: float = 1.0
-) -> Scenario:
-    """Return the scenario of the issue: namespaces with `each` topics of Zipf demand, together `offered` times the
-    limit, distributed over the brokers in turn.
-    """
-    count = namespaces * each
-    weights = [(row + 1) ** -exponent for row in range(count)]
+def skewed(limit: float) -> Scenario:
+    """Return two namespaces with eight topics each of Zipf demand, together four times the limit, on three brokers."""
+    weights = [1 / (row + 1) for row in range(16)]
     whole = math.fsum(weights)
     topics = tuple(
         Topic(
-            name=f"persistent://acme/ns{row % namespaces}/t{row // namespaces}",
-            demand=constant(offered * limit * weight / whole),
-            owners=(row % brokers,),
+            name=f"persistent://acme/ns{row % 2}/t{row // 2}",
+            demand=constant(4 * limit * weight / whole),
+            owners=(row % 3,),
         )
         for row, weight in enumerate(weights)
     )
-    return Scenario(topics=topics, brokers=brokers, limit=limit)
+    return Scenario(topics=topics, brokers=3, limit=limit)
 
 
 def constant(rate: float) -> Curve:

@@ -79,11 +79,10 @@ def extensible_snapshot(
     *,
     wall_ms: int,
     excluded: Iterable[ExcludedBroker] = (),
-    averages: Averages | None = None,
 ) -> Snapshot:
     """Build a frozen snapshot of an extensible cluster. `excluded`: registered brokers without usable load data.
 
-    Brokers whose load is unknown are excluded too. Without `averages`, bundles have one sample, the present one.
+    Brokers whose load is unknown are excluded too. Averages have one sample, the present load.
     """
     reports, left_out = [], list(excluded)
     for load in loads:
@@ -94,7 +93,7 @@ def extensible_snapshot(
             left_out.append(ExcludedBroker(broker_id=load.broker_id, code=fault[0], detail=fault[1]))
     return build_snapshot(
         reports=reports,
-        averages=_sampled_once(reports) if averages is None else averages,
+        averages=_sampled_once(reports),
         wall_ms=wall_ms,
         mode="extensible",
         excluded=left_out,

@@ -229,12 +229,6 @@ class Draft:
         usage[:, CPU] = self.base_cpu()
         return score_of(usage, self.limit, self.weights)
 
-    def loaded_score(self) -> Floats:
-        """Return the scores without the CPU that no bundle causes; one value per broker."""
-        usage = self.usage.copy()
-        usage[:, CPU] -= self.base_cpu()
-        return score_of(usage, self.limit, self.weights)
-
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
         """Return the scores that these usages would give, by the limits of one broker or of one broker per row."""
         scored: Floats | None = None

@@ -335,14 +335,6 @@ class VirtualCluster:
         self.reporter.restart(broker)
         self.reporter.write(broker, self.now, self.now, self.bundles)
 
-    def hand_out(self, targets: Sequence[int]) -> None:
-        """End all moves immediately. `targets`: the new broker of each bundle in transit, in the order of the moves."""
-        under_way = sorted(self._landing, key=lambda item: item[1])
-        for (_, _, row, _), target in zip(under_way, targets, strict=True):
-            self.bundles.owner[row] = target
-        self._landing = []
-        self._owners += 1
-
     # --- reports ---
 
     def reports(self) -> list[BrokerReport]:

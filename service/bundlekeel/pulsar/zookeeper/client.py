@@ -73,7 +73,6 @@ class Stat(NamedTuple):
     mzxid: int
     version: int
     ephemeral_owner: int
-    length: int
     mtime_ms: int
 
 
@@ -410,7 +409,6 @@ def _stat(stat: Any) -> Stat:
         mzxid=stat.mzxid,
         version=stat.version,
         ephemeral_owner=stat.ephemeralOwner or 0,
-        length=stat.dataLength,
         mtime_ms=stat.mtime,
     )
 
