@@ -1,6 +1,7 @@
 """A TCP proxy on loopback that causes network faults: delays, low rates, resets, half-open and one-way connections.
 
-The recorder (dev/recorder) parses and records HTTP. This proxy passes bytes only, and has more kinds of faults.
+The recorder (tests/support/recorder) parses and records HTTP. This proxy passes bytes only, and has more kinds of
+faults.
 """
 
 from __future__ import annotations
