@@ -9,7 +9,7 @@ bundle reduces all its topics in proportion. The rules are in `evidence/quota_ru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -168,10 +168,6 @@ class Outcome:
             return 0
         return None if bad[-1] == len(good) - 1 else bad[-1] + 1
 
-    def throttled_seconds(self) -> float:
-        """Return the seconds in which a topic had less traffic than demand, summed over topics."""
-        return float((self.passed < _HELD * self.demand).sum()) * self.scenario.cycle_seconds
-
     def starved_seconds(self) -> float:
         """Return the seconds in which a topic had less than half of its fair share, summed over topics."""
         return float((self.of_fair() < STARVED).sum()) * self.scenario.cycle_seconds
@@ -272,18 +268,6 @@ def _uniform(partitions: Floats, share: float) -> float:
     """Return the traffic of a topic if each partition with demand gets the same part of its share."""
     count = max(1, int((partitions > 0).sum()))
     return float(np.minimum(partitions, share / count).sum())
-
-
-def figures(outcome: Outcome, start: int) -> Mapping[str, float]:
-    """Return the measurements of a simulation from cycle `start` on, for tables."""
-    accuracy, least = outcome.accuracy()[start:], outcome.of_fair()[start:].min(axis=1)
-    return {
-        "accuracy_least": float(accuracy.min()),
-        "accuracy_most": float(accuracy.max()),
-        "least_of_fair": float(least.min()),
-        "throttled_seconds": outcome.throttled_seconds(),
-        "starved_seconds": outcome.starved_seconds(),
-    }
 
 
 def skewed(limit: float) -> Scenario:

@@ -49,9 +49,8 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Scores of source and target after the move of each of `rows` alone; the target's is infinite if forbidden."""
+    """Scores of source and target after the move of each bundle alone; the target's is infinite if forbidden."""
 
-    rows: Ints
     source_after: Floats
     target_after: Floats
 
@@ -265,7 +264,7 @@ class Draft:
             target_score[:] = np.inf
         if self.bans is not None:
             target_score[self.bans.forbidden(rows, source, target)] = np.inf
-        return Offer(rows, self.without(rows, source), target_score)
+        return Offer(self.without(rows, source), target_score)
 
     def without(self, rows: Ints, source: int) -> Floats:
         """Return the broker's score without each of these bundles, one at a time."""

@@ -111,10 +111,6 @@ class VirtualCluster:
         """Return every topic's present load."""
         return self._topic_loads(self.now)
 
-    def load(self) -> Floats:
-        """Return every broker's load divided by its capacity. Bundles in transit are not counted."""
-        return self._rates()[2] / self.capacity
-
     def settled_load(self) -> Floats:
         """Return every broker's load divided by its capacity. Bundles in transit count at their destination."""
         owner = self.bundles.owner.copy()

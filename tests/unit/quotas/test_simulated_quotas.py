@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from evidence.quota_scenarios import (
     Scene,
     Topic,
     constant,
-    figures,
     play,
     skewed,
     step,
@@ -233,14 +231,6 @@ class TestOthers:
     def test_deterministic(self, make: Callable[[], Rule]) -> None:
         one, other = (play(SCENARIOS["death"], make()) for _ in range(2))
         assert np.array_equal(one.passed, other.passed)
-
-
-def test_figures() -> None:
-    """The figures of a run without any limit."""
-    lines = figures(play(BASE, Unlimited()), 3)
-    assert lines["accuracy_least"] == lines["accuracy_most"] == pytest.approx(4)
-    assert lines["throttled_seconds"] == lines["starved_seconds"] == 0
-    assert math.isfinite(lines["least_of_fair"])
 
 
 def test_j09_the_table_of_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
