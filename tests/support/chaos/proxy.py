@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dev.loop_thread import LoopThread, reset
+from tests.support.loop_thread import LoopThread, reset
 
 Direction = Literal["up", "down"]
 _CHUNK_BYTES = 1 << 14

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dev.loop_thread import LoopThread
+from tests.support.loop_thread import LoopThread
 from tests.support.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
 from tests.support.recorder.proxy import Proxy
 
