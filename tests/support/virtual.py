@@ -48,7 +48,10 @@ def restart(cluster: VirtualCluster, broker: int) -> None:
     others = [number for number in range(len(cluster.capacity)) if number != broker]
     cluster.drain(broker)
     cluster.start(broker)
-    cluster.hand_out([others[place % len(others)] for place in range(cluster.under_way())])
+    for place, (_, _, row, _) in enumerate(sorted(cluster._landing, key=lambda item: item[1])):
+        cluster.bundles.owner[row] = others[place % len(others)]
+    cluster._landing = []
+    cluster._owners += 1
 
 
 @dataclass(kw_only=True)

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from bundlekeel.model.channel_states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.model.codes import ExplainedCode
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import CodecError
 from bundlekeel.model.names import parse_bundle
@@ -29,17 +29,8 @@ from bundlekeel.pulsar.channel.ranges import Ranges
 _SETTLED_MS: Final = 2_000
 
 
-class FindingCode(StrEnum):
-    """Faults of a bundle's entry, each with an explanation."""
-
-    explanation: str
-
-    def __new__(cls, word: str, explanation: str = "") -> Self:
-        """Create a member. `explanation` is missing only when a member is looked up by its word."""
-        member = str.__new__(cls, word)
-        member._value_ = word
-        member.explanation = explanation
-        return member
+class FindingCode(ExplainedCode):
+    """Faults of a bundle's entry."""
 
     IN_FLIGHT_TOO_LONG = ("InFlightTooLong", "the bundle is assigned, released or split for longer than brokers allow")
     OWNER_NOT_ALIVE = ("OwnerNotAlive", "the broker that owns, releases or splits the bundle is not registered")

@@ -35,10 +35,10 @@ class _Data(msgspec.Struct, gc=False, rename="camel"):
 _DATA: Final = msgspec.json.Decoder(_Data)
 
 
-def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY_BYTES) -> ServiceUnit:
+def decode_service_unit(data: bytes | msgspec.Raw) -> ServiceUnit:
     """Decode one entry. Raises CodecError with the field. An empty payload is a tombstone and not an entry."""
-    if len(data) > max_bytes:
-        raise CodecError(f"the entry has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
+    if len(data) > MAX_ENTRY_BYTES:
+        raise CodecError(f"the entry has {len(data)} bytes, more than {MAX_ENTRY_BYTES}", code=Code.REPORT_TOO_LARGE)
     try:
         raw = _DATA.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):

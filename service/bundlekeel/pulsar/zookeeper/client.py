@@ -73,7 +73,6 @@ class Stat(NamedTuple):
     mzxid: int
     version: int
     ephemeral_owner: int
-    length: int
     mtime_ms: int
 
 
@@ -252,10 +251,6 @@ class ZkClient:
         self._check_size(path, len(data))
         return _stat(await self._call("set", path, self._kazoo.set_async, path, data, version))
 
-    async def delete(self, path: str, *, version: int = -1) -> None:
-        """Delete a node if it has `version` (-1: any). Raises VersionMismatch, NodeMissing or StoreError."""
-        await self._call("delete", path, self._kazoo.delete_async, path, version)
-
     async def transaction(self, steps: Sequence[TransactionStep]) -> list[Stat | None]:
         """Apply all steps or none. Returns new statistics of `set` steps. Raises TransactionFailed or StoreError."""
         first = steps[0].path
@@ -410,7 +405,6 @@ def _stat(stat: Any) -> Stat:
         mzxid=stat.mzxid,
         version=stat.version,
         ephemeral_owner=stat.ephemeralOwner or 0,
-        length=stat.dataLength,
         mtime_ms=stat.mtime,
     )
 
