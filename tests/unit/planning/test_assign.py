@@ -14,8 +14,8 @@ from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.assign import Assignment, AssignmentInput, assign
 from bundlekeel.planning.filters.versions import version_key
-from bundlekeel.planning.ledger import Ledger, LedgerEntry
-from tests.support.builders import NOW_MS, bundle_name, report, snapshot
+from bundlekeel.planning.ledger import Ledger
+from tests.support.builders import NOW_MS, bundle_name, entry, report, snapshot
 
 B = ("b1:8080", "b2:8080", "b3:8080")
 NEW = bundle_name(99, "t/new")
@@ -51,19 +51,6 @@ def ask(
 
 def dropped(assignment: Assignment, step: str) -> dict[str, Code]:
     return dict(next(item for item in assignment.steps if item.name == step).dropped)
-
-
-def entry(bundle: str, target: str, *, landed_ms: int = 0) -> LedgerEntry:
-    """A bundle on its way."""
-    return LedgerEntry(
-        bundle=bundle,
-        source=B[0],
-        target=target,
-        traffic=(0.0, 0.0, 0.0, 0.0),
-        pressure=(0.0,) * 6,
-        opened_ms=NOW_MS,
-        landed_ms=landed_ms,
-    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +190,7 @@ def test_fewest_bundles_of_the_namespace(bundle: str, evenly: bool, left: tuple[
     """Reports and books count, the bundle itself does not; `pulsar/system` is always spread."""
     owned = {bundle_name(1, "t/new"): 0.0, bundle_name(2, "t/new"): 0.0, bundle_name(3, "pulsar/system"): 0.0}
     reports = [report(B[0], owned), report(B[1], {}), report(B[2], {})]
-    books = Ledger(entries=(entry(bundle_name(7, "t/new"), B[1]),)) if bundle == NEW else Ledger()
+    books = Ledger(entries=(entry(bundle_name(7, "t/new"), B[0], B[1]),)) if bundle == NEW else Ledger()
     assignment = ask(reports, bundle, ledger=books, policies=Policies(distribute_evenly=evenly))
     assert assignment.candidates == left
 
@@ -231,7 +218,7 @@ def test_class_and_version(expected: str, versions: tuple[str, ...], later: bool
 
 
 def test_a_booked_move_to_a_broker_that_is_gone_counts_nowhere() -> None:
-    books = Ledger(entries=(entry(bundle_name(7, "t/new"), "gone:8080"),))
+    books = Ledger(entries=(entry(bundle_name(7, "t/new"), B[0], "gone:8080"),))
     assert ask(brokers(), ledger=books, policies=Policies(distribute_evenly=True)).candidates == B
 
 
@@ -270,7 +257,7 @@ def test_a_bundle_on_its_way_gets_the_same_answer_again() -> None:
     """Preallocated until it has landed, whatever the filters say."""
     reports = brokers(b1={"cpu": 0.1})
     for landed_ms, expected in ((0, (B[0], B[0])), (NOW_MS, ("", B[1]))):
-        assignment = ask(reports, ledger=Ledger(entries=(entry(NEW, B[0], landed_ms=landed_ms),)))
+        assignment = ask(reports, ledger=Ledger(entries=(entry(NEW, B[0], B[0], landed_ms=landed_ms),)))
         assert (assignment.preallocated, assignment.chosen) == expected
 
 
@@ -347,7 +334,7 @@ def test_n_n_the_brokers_among_which_pulsar_draws(
 
 def test_n_n_a_bundle_that_is_preallocated_is_not_drawn() -> None:
     """It has one destination, as has a bundle with one candidate; without a candidate there is none."""
-    going = Ledger(entries=(entry(NEW, B[1]),))
+    going = Ledger(entries=(entry(NEW, B[0], B[1]),))
     assert ask(brokers(), ledger=going).one_of == ()
     assert ask(brokers(), bundle_name(1, "t/gold"), policies=Policies(isolation=(GOLD,))).one_of == ()
     assert ask([]).one_of == ()

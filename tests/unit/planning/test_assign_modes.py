@@ -12,8 +12,8 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.planning.filters.assign import Assignment
-from bundlekeel.planning.ledger import Ledger, LedgerEntry
-from tests.support.builders import NOW_MS, bundle_name, report
+from bundlekeel.planning.ledger import Ledger
+from tests.support.builders import NOW_MS, bundle_name, entry, report
 from tests.unit.planning.test_assign import B, brokers, dropped
 from tests.unit.planning.test_assign import ask as run
 
@@ -126,18 +126,10 @@ def test_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tuple[
     """Preallocated at its target, and reported by its source: both count in the modular load manager. In the
     extensible one the bundle is Owned nowhere, then at its target."""
     moving = bundle_name(1, "t/a")
-    entry = LedgerEntry(
-        bundle=moving,
-        source=B[0],
-        target=B[2],
-        traffic=(0.0, 0.0, 0.0, 0.0),
-        pressure=(0.0,) * 6,
-        opened_ms=NOW_MS,
-        landed_ms=landed_ms,
-    )
+    books = Ledger(entries=(entry(moving, B[0], B[2], landed_ms=landed_ms),))
     reports = [report(B[0], {moving: 0.1}), report(B[1], {}), report(B[2], {})]
     policies = Policies(anti_affinity=GROUP, distribute_evenly=False)
-    assert ask(mode, reports, ledger=Ledger(entries=(entry,)), policies=policies).candidates == left
+    assert ask(mode, reports, ledger=books, policies=policies).candidates == left
 
 
 @pytest.mark.parametrize(

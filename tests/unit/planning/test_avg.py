@@ -12,7 +12,7 @@ from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.engine import PlanInput, plan
 from bundlekeel.planning.guard.state import GuardState, RecentMove
-from bundlekeel.planning.ledger import Ledger, LedgerEntry, open_entries
+from bundlekeel.planning.ledger import Ledger, open_entries
 from bundlekeel.planning.memory import StrategyMemory
 from bundlekeel.planning.strategies.timing import tolerance
 from tests.support.builders import (
@@ -24,6 +24,7 @@ from tests.support.builders import (
     bundle_name,
     cluster,
     eager,
+    entry,
     report,
     run,
     snapshot,
@@ -222,16 +223,9 @@ def test_reported_overload_is_no_target() -> None:
 
 def test_an_even_cluster_is_balanced_also_while_a_move_settles() -> None:
     """Rule: only where there is a difference to act on the verdict is that reports are waited for."""
-    entry = LedgerEntry(
-        bundle=bundle_name(9),
-        source=broker(0),
-        target=broker(1),
-        opened_ms=NOW_MS,
-        traffic=(0.0,) * 4,
-        pressure=(0.0,) * 6,
-    )
+    books = Ledger(entries=(entry(bundle_name(9), broker(0), broker(1)),))
     for loads, code in (([[0.3], [0.3]], Code.BALANCED), ([[0.3, 0.1], [0.1]], Code.UNSETTLED)):
-        assert run(cluster(loads), ledger=Ledger(entries=(entry,))).plan.verdict.code is code
+        assert run(cluster(loads), ledger=books).plan.verdict.code is code
 
 
 @pytest.mark.parametrize(("strategy", "message"), [("avg", "at most 0.0%"), ("uniform", "within their limits")])

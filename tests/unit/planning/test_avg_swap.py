@@ -10,17 +10,8 @@ import pytest
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import CPU
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.planning.ledger import Baseline, Ledger, LedgerEntry, settle
-from tests.support.builders import (
-    MINUTE,
-    NOW_MS,
-    after,
-    broker,
-    bundle_name,
-    cluster,
-    eager,
-    snapshot,
-)
+from bundlekeel.planning.ledger import Baseline, Ledger, settle
+from tests.support.builders import MINUTE, NOW_MS, after, broker, bundle_name, cluster, eager, entry, snapshot
 from tests.unit.planning.test_virtual import BY_CPU, world
 
 # The largest broker has two bundles, each larger than what a move may shift; the other one's are smaller.
@@ -107,21 +98,14 @@ def test_a_report_in_between_shows_no_more_than_the_moves(share: float, reported
     """Rule: who took uses what it reported since or more, who gave that or less, however near the prediction is."""
     own, other = broker(0), broker(1)
     source, target = (other, own) if share > 0 else (own, other)
-    entry = LedgerEntry(
-        bundle=bundle_name(9),
-        source=source,
-        target=target,
-        opened_ms=NOW_MS - 1000,
-        landed_ms=NOW_MS,
-        traffic=(0.0,) * 4,
-        pressure=(abs(share), 0, 0, 0, 0, 0),
-    )
+    pressure = (abs(share), 0, 0, 0, 0, 0)
+    landed = entry(bundle_name(9), source, target, opened_ms=NOW_MS - 1000, landed_ms=NOW_MS, pressure=pressure)
     # Predicted are 30: five away from the report, within the ten points that a report may be wrong.
     baselines = tuple(
         Baseline(broker=row, usage=(30.0 - share, 0, 0, 0), since_ms=NOW_MS - 1000) for row in (own, other)
     )
     reports = [replace(item, usage=np.array([reported, 0, 0, 0])) for item in cluster([[0.3], [0.3]])]
     current = snapshot([replace(item, last_update=NOW_MS + 30_000) for item in reports])
-    books = settle(Ledger(entries=(entry,), baselines=baselines), current, Parameters(), NOW_MS + 5 * MINUTE)
+    books = settle(Ledger(entries=(landed,), baselines=baselines), current, Parameters(), NOW_MS + 5 * MINUTE)
     lines = next(item for item in books.baselines if item.broker == own)
     assert lines.usage[CPU] + share == pytest.approx(believed)
