@@ -369,11 +369,6 @@ def test_the_interval_has_a_unit() -> None:
     assert "- `--interval`: Seconds between two outputs of --watch. Default: 2.0." in cli_page()
 
 
-def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """docs/reference/cli.md is what the code says."""
-    assert (pytestconfig.rootpath / "docs" / "reference" / "cli.md").read_text(encoding="utf-8") == cli_page()
-
-
 def test_the_list_of_commands_names_config_init(wiring: FakeWiring) -> None:
     """The same help says to begin with it."""
     assert "Write (`init`), check and show settings; list the parameters." in invoke(wiring, "--help").stdout
