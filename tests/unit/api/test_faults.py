@@ -80,11 +80,7 @@ async def test_every_fault_is_listed_with_its_own_value() -> None:
             "members",
             "members = 't:x': unknown",
         ),
-        (
-            ConfigError("quotas.groups.acme: limits nothing", field="quotas.groups.acme"),
-            "body",
-            "body: limits nothing",
-        ),
+        (ConfigError("quotas.groups.acme: limits nothing", field="quotas.groups.acme"), "body", "body: limits nothing"),
         (
             ConfigError("quotas.groups.acme = 'acme': not a name", field="quotas.groups.acme", value="acme"),
             "name",

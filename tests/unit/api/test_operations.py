@@ -33,11 +33,7 @@ from tests.unit.api.test_routes import client
 
 WHO = {"reason": "r", "by": "ann"}
 NO_OVERRIDE = {"override_cool_down": False}
-READS: dict[str, Any] = {
-    "operations": OperationsView,
-    "tasks/{task}": TaskView,
-    "reviews": list[ReviewView],
-}
+READS: dict[str, Any] = {"operations": OperationsView, "tasks/{task}": TaskView, "reviews": list[ReviewView]}
 
 
 # method, path, further fields of the body, the call of the service with its arguments, the type of the response

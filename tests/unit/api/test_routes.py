@@ -382,11 +382,7 @@ async def test_s11_half_of_a_pair_of_surrogates_is_an_invalid_value(http: httpx.
 
 @pytest.mark.parametrize(
     ("body", "where"),
-    [
-        ('{"reason":"x"', "line 1 column 14"),
-        ('{"reason": x}', "line 1 column 12"),
-        ("[1]", "it is another value"),
-    ],
+    [('{"reason":"x"', "line 1 column 14"), ('{"reason": x}', "line 1 column 12"), ("[1]", "it is another value")],
 )
 async def test_broken_json_is_told_with_its_place(http: httpx.AsyncClient, body: str, where: str) -> None:
     answer = await http.post("/api/v1/pause", content=body, headers={"Content-Type": "application/json"})

@@ -88,11 +88,7 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     ("topic", "there", "warned"),
     [
         ("persistent://shop/orders/nope", False, ""),
-        (
-            "persistent://shop/orders/c0000000_c8000000",
-            False,
-            "; for a bundle write shop/orders/0xc0000000_0xc8000000",
-        ),
+        ("persistent://shop/orders/c0000000_c8000000", False, "; for a bundle write shop/orders/0xc0000000_0xc8000000"),
         ("persistent://shop/orders/created", True, None),
     ],
 )

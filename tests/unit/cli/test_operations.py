@@ -120,11 +120,7 @@ CHANGES: list[tuple[list[str], str, dict[str, Any]]] = [
     (["unpin", BUNDLES[3]], "unpin", {"bundle": BUNDLES[3]}),
     (["exclude", "n:shop/*"], "exclude", {"pattern": "n:shop/*", "seconds": None}),
     (["include", "t:acme"], "include", {"pattern": "t:acme"}),
-    (
-        ["pause", "--scope", "tenant:shop", "--for", "1h"],
-        "pause_scope",
-        {"scope": "tenant:shop", "seconds": 3600.0},
-    ),
+    (["pause", "--scope", "tenant:shop", "--for", "1h"], "pause_scope", {"scope": "tenant:shop", "seconds": 3600.0}),
     (["resume", "--scope", "tenant:acme"], "resume_scope", {"scope": "tenant:acme"}),
     (
         ["transfer", BUNDLE, "--to", ROOMY],

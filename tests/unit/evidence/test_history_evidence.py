@@ -91,11 +91,7 @@ class TestCalibrated:
         assert "`WorseUnbroken`" in text and "2 times as many" in " ".join(text.split())
 
     def test_j13_the_page_gives_its_worlds_back(self, tmp_path: Path) -> None:
-        rows = [
-            ROW,
-            replace(ROW, seed=2, changes={}),
-            replace(ROW, seed=3, changes={"move_price": 62.5}, stock=None),
-        ]
+        rows = [ROW, replace(ROW, seed=2, changes={}), replace(ROW, seed=3, changes={"move_price": 62.5}, stock=None)]
         assert said_by(page(rows, SMALL)) == {
             row.seed: replace(row, candidates=0, held_out=0, reason="as the page says", cpu_seconds=0.0) for row in rows
         }

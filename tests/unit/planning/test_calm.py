@@ -400,8 +400,7 @@ def test_of_two_swings_the_longer_and_the_costlier_count() -> None:
 
 @pytest.mark.parametrize("seconds", [13.0, 30.0, 300.0])
 @pytest.mark.parametrize(
-    ("size", "ended", "remembered"),
-    [(0.0, 9.0, 9.0), (0.1, 9.0, 9.0), (9.0, 0.0, 9.0), (9.0, 0.1, 9.0)],
+    ("size", "ended", "remembered"), [(0.0, 9.0, 9.0), (0.1, 9.0, 9.0), (9.0, 0.0, 9.0), (9.0, 0.1, 9.0)]
 )
 def test_a_swing_of_another_size_is_another_swing(seconds: float, size: float, ended: float, remembered: float) -> None:
     """Rule: a long and weak excess does not make strong ones wait for as long as itself, before or after them."""

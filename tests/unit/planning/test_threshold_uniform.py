@@ -13,19 +13,7 @@ from bundlekeel.model.load import BrokerReport
 from bundlekeel.model.plan import Plan
 from bundlekeel.planning.engine import PlanResult
 from bundlekeel.planning.memory import StrategyMemory
-from tests.support.builders import (
-    EAGER,
-    MINUTE,
-    after,
-    broker,
-    bundle_name,
-    cluster,
-    eager,
-    report,
-    run,
-    turn,
-    written,
-)
+from tests.support.builders import EAGER, MINUTE, after, broker, bundle_name, cluster, eager, report, run, turn, written
 
 
 def threshold(reports: list[BrokerReport], memory: StrategyMemory | None = None, **params: Any) -> PlanResult:

@@ -56,10 +56,7 @@ def test_n_o_the_class_counts_what_a_swap_brings_back_in_debug_mode() -> None:
     """`loadBalancerDebugModeEnabled`: the pair of the swap is even, and the second pair stays as it is."""
     loads = [[0.1, 0.1, 0.2], [0.6], [0.1, 0.1, 0.6], [0.1, 0.4, 0.6]]
     outcome = as_class(loads, transfer_target_std=0.1, transfer_debug_mode=True)
-    assert {(item.source, item.target) for item in outcome.unloads} == {
-        (broker(3), broker(0)),
-        (broker(0), broker(3)),
-    }
+    assert {(item.source, item.target) for item in outcome.unloads} == {(broker(3), broker(0)), (broker(0), broker(3))}
 
 
 def test_n_o_in_debug_mode_more_bundles_follow_a_swap() -> None:

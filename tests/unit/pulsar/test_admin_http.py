@@ -265,12 +265,7 @@ async def test_a_token_that_stays_wrong_is_sent_once(
     ],
 )
 async def test_s15_statuses_become_types(
-    brokers: HttpBrokers,
-    make: Callable[..., Kit],
-    status: int,
-    reason: str,
-    kind: type[AdminApiError],
-    says: str,
+    brokers: HttpBrokers, make: Callable[..., Kit], status: int, reason: str, kind: type[AdminApiError], says: str
 ) -> None:
     """4xx is a refusal, but what proxies say late (S.15) and 5xx are unknown outcomes; the reason is one line, without
     a stack trace; nothing repeats."""
@@ -418,9 +413,7 @@ async def test_a_claim_knows_brokers_by_service_url(brokers: HttpBrokers, make: 
     endpoint = BrokerEndpoint(broker_id="b:1", web_url="http://b:1", service_url="pulsar://b:6650")
     kit.admin.set_endpoints({**brokers.endpoints(), "b:1": endpoint})
     brokers.script(
-        0,
-        answer(200, body=b'{"brokerUrl": "pulsar://b:6650"}'),
-        answer(200, body=b'{"httpUrl": "http://new:8080/"}'),
+        0, answer(200, body=b'{"brokerUrl": "pulsar://b:6650"}'), answer(200, body=b'{"httpUrl": "http://new:8080/"}')
     )
     assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == "b:1"
     assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == "new:8080"

@@ -94,11 +94,7 @@ async def test_an_owner_that_cannot_be_read_is_no_free_bundle(error: Exception, 
 
     bench.model.__class__ = Unreadable
     outcome = await bench.move()
-    assert (outcome.outcome, outcome.code, outcome.error) == (
-        "unknown",
-        Code.STORE_UNAVAILABLE,
-        lost or str(error),
-    )
+    assert (outcome.outcome, outcome.code, outcome.error) == ("unknown", Code.STORE_UNAVAILABLE, lost or str(error))
     assert outcome.seconds == pytest.approx(10.0)
 
 
