@@ -200,6 +200,7 @@ def most_together(bench: Bench) -> int:
     [
         (2, 9, ((A, B), (B, C), (C, A)), 2),
         (3, 9, ((A, B), (B, C), (C, A)), 3),
+        (ExecutorLimits().max_in_flight, 9, ((A, B), (B, C), (C, A), (A, C), (B, A)), 4),
         (9, 1, ((A, C), (B, C)), 1),
         (9, 2, ((A, C), (B, C)), 2),
         (9, 1, ((A, B), (A, C)), 1),
