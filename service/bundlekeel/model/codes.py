@@ -17,7 +17,7 @@ EFFECTS: Final = ("helped", "no_benefit", "worse")
 
 
 class ExplainedCode(StrEnum):
-    """Words, each with an explanation."""
+    """A reason, as a word with an explanation."""
 
     explanation: str
 
@@ -30,7 +30,7 @@ class ExplainedCode(StrEnum):
 
 
 class Code(ExplainedCode):
-    """A typed reason. Members keep Pulsar's spelling (`UnloadDecision.Reason`, PIP-192) where it has one."""
+    """Why something was decided or refused. Words of Pulsar keep its spelling (`UnloadDecision.Reason`, PIP-192)."""
 
     # verdicts, in Pulsar's words
     OVERLOADED = (

@@ -220,13 +220,7 @@ def lawful(draw: st.DrawFn) -> History:
         terms.append(Term(epoch=epoch, member=member, begun=progress, ended=at))
         at += draw(st.floats(1.0, 5.0))
     return History(
-        attempts=attempts,
-        intents=intents,
-        terms=terms,
-        records=records,
-        first={X: B1, Y: B1},
-        final=owner,
-        rules=RULES,
+        attempts=attempts, intents=intents, terms=terms, records=records, first={X: B1, Y: B1}, final=owner, rules=RULES
     )
 
 
