@@ -236,5 +236,5 @@ class HttpBrokerAdmin:
     def _redirected_to(self, answer: RawAnswer) -> str:
         broker_id = self.http.hosts.broker_at(joined(answer.url, answer.location))
         if broker_id is None:
-            raise UnknownHostRedirect("lookup redirected to no known broker", url=answer.url)
+            raise UnknownHostRedirect("the lookup was redirected to a host that is not a known broker", url=answer.url)
         return broker_id

@@ -133,7 +133,7 @@ class TopicChannel:
         try:
             bundle, unit = check_bundle(message.key), _decoded(message)
         except CodecError as error:
-            _log.warning("a message of the ownership channel is unusable and ignored: %s: %s", message.key, error)
+            _log.warning("a message of the ownership channel cannot be read and is ignored: %s: %s", message.key, error)
             return
         if self._reading is not None:
             # The message may be old, so its publish time is used until this table replaces the other one.

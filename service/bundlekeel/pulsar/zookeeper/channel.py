@@ -177,7 +177,7 @@ class ZkChannel:
         try:
             unit = decode_service_unit(data)
         except CodecError as error:
-            _log.warning("the channel's entry of %s is unusable and ignored: %s", bundle, error)
+            _log.warning("the ownership channel's entry of %s cannot be read and is ignored: %s", bundle, error)
             return
         self._table.replace(bundle, unit, self._clock.wall_ms())
         self._news = True
