@@ -144,7 +144,8 @@ def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
 # What an operator can do, by state of a broker's counters. Other states end without an operator.
 _LIVE_FIXES: Final = {
     "disagree": "configure Prometheus to keep all series of topics; "
-    "if the brokers set their own topicBundleAssignmentStrategy, set `counters.source: off`; load reports are used until they agree with the counters",
+    "if the brokers set their own topicBundleAssignmentStrategy, set `counters.source: off`; "
+    "load reports are used until they agree with the counters",
     "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
     "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
     "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",

@@ -86,8 +86,8 @@ class ManualMoveBody(OperationBody):
     override_cool_down: bool = Field(
         default=False,
         strict=True,
-        description="move the bundle even if it moved recently (cool-down, a move that load reports do not show yet, or a "
-        "return to its previous broker)",
+        description="move the bundle even if it moved recently (cool-down, a move that load reports do not show yet, "
+        "or a return to its previous broker)",
     )
 
     def arguments(self) -> dict[str, Any]:
