@@ -90,7 +90,7 @@ class RawClusterView:
 
     `mode`: load manager of the brokers: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable
     load reports, sorted by broker id. `excluded`: registered brokers without one. `endpoints`: addresses by broker id.
-    `generation`: grows with each change. `awaited`: brokers whose load is only estimated until their next report.
+    `generation`: grows with each change. `awaited`: brokers whose load is only an estimate for a few seconds more.
     """
 
     wall_ms: int
@@ -171,11 +171,10 @@ class Metadata(Protocol):
         """Return all namespaces (`tenant/ns`), sorted. Reads every tenant."""
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
-        """Return isolation policies and failure domains of a Pulsar cluster, and anti-affinity groups of these
-        namespaces.
+        """Return isolation policies and failure domains of a cluster, and anti-affinity groups of these namespaces.
 
-        This is cheap enough for every cycle: a record is read again only after a change. Raises StoreError or
-        CodecError if a record that concerns all namespaces cannot be read.
+        A record is read again only after a change. Raises StoreError or CodecError if a record that concerns all
+        namespaces cannot be read.
         """
 
     async def migration(self) -> StoreMigration:
@@ -249,7 +248,7 @@ class Coordination(Protocol):
         """Return the sidecars that have a seat, ordered by seat number."""
 
     async def leader(self) -> Member | None:
-        """Return the leading sidecar with its epoch (number of its term of leadership); None: none leads."""
+        """Return the leading sidecar with its epoch (number of its term of leadership), or None."""
 
     async def campaign(self, member: Member) -> int | None:
         """Try to become leader: create the leader node and advance the epoch in one transaction.
@@ -300,10 +299,7 @@ class Coordination(Protocol):
         """
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait for a change of leader, seats, operators' requests or connection.
-
-        Returns False after `timeout` seconds.
-        """
+        """Wait for a change of leader, seats, operators' requests or connection; False after `timeout` seconds."""
 
     async def close(self) -> None:
         """Close the session, which ends seat and leadership, and disconnect."""
@@ -346,7 +342,7 @@ class BrokerAdmin(Protocol):
         """
 
     async def cpu_seconds(self, broker_id: str) -> float:
-        """Return the CPU seconds that a broker's process has used since its start (`/admin/v2/broker-stats/mbeans`).
+        """Return the CPU seconds that a broker's process has used since its start (`mbeans`).
 
         Raises AdminFault if its JVM does not report them."""
 
@@ -358,7 +354,7 @@ class BrokerAdmin(Protocol):
         """
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        """Return all bundles that a broker owns, as this broker reports them, sorted, also bundles without topics.
+        """Return all bundles that a broker reports as its own, sorted, also bundles without topics.
 
         `cluster`: the name of the Pulsar cluster (`clusterName`).
         """
@@ -386,8 +382,7 @@ class Journal(Protocol):
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record durably. Never raises: a full disk is counted and logged, and balancing continues.
 
-        On disk the members `prev`, `hash`, `torn` and `lost` belong to the hash chain. Members of a record with these
-        names are dropped.
+        The JSON members `prev`, `hash`, `torn` and `lost` belong to the file's hash chain, and are dropped in `record`.
         """
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
@@ -404,13 +399,13 @@ class Telemetry(Protocol):
     """Counters and gauges. Names and help are in the adapter (docs/reference/metrics.md is generated from it)."""
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Add to a counter."""
+        """Increase a counter by `amount`."""
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
 
     def time(self, name: str, seconds: float, **labels: str) -> None:
-        """Observe a duration."""
+        """Add a duration to a histogram."""
 
     def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
         """Set all series of a gauge. `rows`, `columns`: values of its first and second label; NaN: no series.
@@ -431,8 +426,8 @@ class Telemetry(Protocol):
 class Peers(Protocol):
     """Client of the other sidecars' APIs.
 
-    A follower forwards dry runs and questions about topics to the leader. A plan is stored only by the sidecar that
-    computed it, so others read it there.
+    Sidecars that do not lead forward dry runs and questions about topics to the leader. A plan is stored only by the
+    sidecar that computed it, so others read it there.
     """
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class HttpBrokerAdmin:
         )
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Replace the brokers that may be called, directly or after a redirect. No other host is called."""
+        """Replace the brokers that may be called. No other host is called, also not after a redirect."""
         self.http.know(endpoints)
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
@@ -91,9 +91,8 @@ class HttpBrokerAdmin:
         """Return the sorted full names of the topics of a bundle, from its owner.
 
         This uses `topicHashPositions` without `topics=`, which lists all topics and partitions and changes nothing: for
-        an unowned bundle it returns 412 and assigns nothing (observed on 4.2.4). The alternatives are worse:
-        `broker-stats/topics` returns the statistics of all the broker's topics, but no topics that are not loaded, and
-        `persistent/{t}/{ns}?bundle=` omits system topics.
+        an unowned bundle it returns 412 and assigns nothing (observed on 4.2.4). `broker-stats/topics` would omit
+        topics that are not loaded, and `persistent/{t}/{ns}?bundle=` system topics.
         """
         return sorted(await self._positions(bundle, owner))
 

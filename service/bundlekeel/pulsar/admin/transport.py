@@ -132,7 +132,7 @@ class AdminHttp:
         )
 
     def know(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Replace the brokers that may be called, directly or after a redirect. No other host is called."""
+        """Replace the brokers that may be called. No other host is called, also not after a redirect."""
         self.hosts = KnownHosts(endpoints, use_tls=self._options.use_tls, with_token=self._token is not None)
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class AdminHttp:
         await self._client.aclose()
 
     async def follow(self, call: AdminCall, *, at: str) -> AdminReply:
-        """Call broker `at` and follow redirects, within one time limit. Raises AdminApiError if the end is no 2xx."""
+        """Call broker `at` and follow redirects within one time limit. Raises AdminApiError for an error response."""
         started = self._clock.boot()
         url = self.hosts.base_url(at) + call.target
         visited: set[str] = set()

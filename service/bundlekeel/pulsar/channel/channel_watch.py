@@ -221,7 +221,7 @@ class ChannelWatch:
     # --- metrics and journal ------------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[ChannelFinding]) -> None:
-        """Replace the findings by `rows`. Per code, write one journal record for all new and one for all gone ones."""
+        """Replace the findings by `rows`. For each code, write one journal record of new and one of gone findings."""
         before, self._current = self._current, {_key(row): row for row in rows}
         for event, changed in (
             ("appeared", [row for key, row in self._current.items() if key not in before]),
@@ -380,9 +380,8 @@ def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
 class ForcedEntries:
     """Former channel entries of bundles that brokers recently reassigned by force (field `force` of the new entry).
 
-    When a broker fails, the leader broker reassigns its bundles within some tenths of a second, often before this
-    sidecar notices that the broker is gone. So the former entries are kept for some seconds, and become findings when
-    this sidecar notices that their broker is gone.
+    When a broker fails, the leader broker reassigns its bundles at once, often before this sidecar notices that the
+    broker is gone. So the former entries are kept for some seconds, and become findings when it notices that.
     """
 
     def __init__(self) -> None:

@@ -118,7 +118,6 @@ class Absences:
     """Records since when brokers are no longer registered, by the clock of this process."""
 
     def __init__(self) -> None:
-        """Start without brokers."""
         self._known: set[str] = set()
         self._gone: dict[str, int] = {}
 

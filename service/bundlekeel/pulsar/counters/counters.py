@@ -153,10 +153,10 @@ class _BrokerCounters:
 class LiveLoads:
     """Reads the counters of brokers and computes their loads, for one `ClusterSource`.
 
-    `statistics_seconds`: returns the seconds between two statistics of a broker; if these are at most the reading
-    interval, load reports are as good as counters. `share_of`: for a broker that does not report its cores, requests
-    the share of CPU used since the last request; returns None for other brokers. `other_assigner`: returns the class by
-    which a broker assigns topics to bundles (`topicBundleAssignmentStrategy`); "": Pulsar's default class, or unknown.
+    `statistics_seconds`: returns the seconds between two updates of a broker's statistics; if these are at most the
+    reading interval, load reports are as good as counters. `share_of`: for a broker that does not report its cores,
+    requests the share of CPU used since the last request; returns None for other brokers. `other_assigner`: returns the
+    class by which a broker assigns topics to bundles (`topicBundleAssignmentStrategy`); "": the default, or unknown.
     `on_news`: called after each reading that results in a load.
     """
 
@@ -361,7 +361,7 @@ class LiveLoads:
         """Return whether to read a broker's CPU time (a probe) now: not while counters are read often, or moves run.
 
         A broker whose CPU share is requested (`share_of`) is not probed: its JVM returns the share since the last
-        request, and a probe would be such a request.
+        request, and a probe counts as a request.
         """
         if self._cpu_seconds is None or entry.load is None or entry.load.cpu_share is not None:
             return False

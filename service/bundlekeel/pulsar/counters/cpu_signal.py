@@ -25,8 +25,8 @@ class CpuSignal:
     """Time (seconds) and CPU seconds of the last reading; None: the next reading only starts a measurement."""
 
     def surprise(self, at: float, cpu_seconds: float) -> float:
-        """Add the CPU seconds that were read at time `at`. Returns by how many cores the CPU use since the last reading
-        is outside the range of earlier values; 0.0: inside.
+        """Add a reading of the CPU time. Returns by how many cores the CPU use since the last reading is outside the
+        range of earlier values; 0.0: inside.
         """
         before, self.before = self.before, (at, cpu_seconds)
         if before is None or at <= before[0] or cpu_seconds < before[1]:

@@ -70,7 +70,7 @@ class PrometheusCounters:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Return the last three scrapes of a broker, oldest first. Raises AdminApiError, also if there is none."""
+        """Return the last three scrapes of a broker, oldest first. Raises AdminApiError if there is none."""
         name = await self._name_of(broker)
         selector = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(SCRAPED_NAMES)}"')
         body = await self._ask("query", {"query": f"{selector}[{self._options.window:.0f}s]"})

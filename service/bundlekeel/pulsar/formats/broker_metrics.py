@@ -252,7 +252,7 @@ class _Series(msgspec.Struct):
         """Return the value of the label that Pulsar itself set; empty: none.
 
         Without honor_labels Prometheus renames Pulsar's label to `exported_…` if the scrape target has a label of the
-        same name. `process`: a series with only the labels of the target. A value that is equal there is the target's.
+        same name. `process`: a series with only the target's labels. A label that is equal there is not Pulsar's.
         """
         value = self.metric.get(name, "")
         if process is not None and value == process.metric.get(name):

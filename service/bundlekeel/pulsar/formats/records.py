@@ -88,7 +88,7 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
 
 
 def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """Decode `/loadbalance/resource-quota/...`. The quota counts as short and long average with all their samples."""
+    """Decode `/loadbalance/resource-quota/...`. The quota counts as both averages, with the full numbers of samples."""
     fields, faults = _open(data)
     if not any(fields.has(name) for name in _QUOTA_RATES):
         raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")
@@ -100,7 +100,7 @@ def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAvera
 
 
 def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
-    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 its id is derived from its web URL."""
+    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 the broker id is derived from the web URL."""
     fields, faults = _open(data)
     web_url = fields.text("httpUrl") or fields.text("httpUrlTls")
     broker_id = fields.text("brokerId") or broker_id_of_url(web_url)

@@ -110,9 +110,9 @@ class BrokerConfig:
     def demand_configuration_store(self) -> None:
         """Raise WrongCluster if most brokers use another configuration store than this sidecar.
 
-        Raises SnapshotError if the sidecar's setting is missing, a broker uses another store than the default, and too
-        few brokers use the default. This is separate from `refresh`, because returning the shedding to the brokers
-        needs their settings but no policies.
+        Raises SnapshotError if the setting `configuration_store` is missing, a broker has its policies in another
+        ZooKeeper than its metadata, and no majority is known to have both in the same ZooKeeper. Separate from
+        `refresh`, because not every user of settings needs policies.
         """
         (metadata, setting), others = self._stores, self._elsewhere()
         names = " or ".join(sorted({configuration_store(values) for values in others}))

@@ -87,10 +87,10 @@ class ExtensibleBrokers:
 
     **`last_update` of a report** is the time, in ms, of the last new measurement of a broker: a message of the load
     topics, statistics that differ from the previous ones, or unchanged statistics after a whole statistics interval.
-    Whenever it grows, averages add a sample and strategies count a hit. The time of the load data would not be enough:
-    a broker with a steady load sends none for 15 minutes, and a steady imbalance would not be noticed. The time of the
-    last request would count one measurement several times. `last_update` is a time of arrival by the clock of this
-    process, and never decreases.
+    Whenever it grows, averages add a sample, and strategies count a measurement above a limit. The time of the load
+    data would not be enough: a broker with a steady load sends none for 15 minutes, and a steady imbalance would not be
+    noticed. The time of the last request would count one measurement several times. `last_update` is a time of arrival
+    by the clock of this process, and never decreases.
     """
 
     def __init__(self, *, bundles: BundlesSetting, stats_interval: float) -> None:

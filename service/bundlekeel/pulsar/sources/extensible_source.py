@@ -47,10 +47,7 @@ _REBUILD_SECONDS: Final = 1.0
 
 
 class _CachedReports(NamedTuple):
-    """Reports with the versions of their inputs and the time of building them (seconds since the machine's boot).
-
-    Reports are cached, because a view of the cluster is requested at each move.
-    """
+    """Reports, the versions of their inputs, and when they were built (`boot`: seconds since the machine's boot)."""
 
     versions: tuple[int, int, FeedState]
     boot: float

@@ -1,8 +1,8 @@
 """The observer: follows the load source, updates the traffic averages of bundles, and builds snapshots for planning.
 
-Every sidecar that reads the cluster has one. It adds a sample for each new load report. Averages start from the values
-that the brokers stored in bundle-data znodes. These contain only the largest bundles, so the leader also saves the
-averages for a restart of all sidecars.
+It adds a sample to the averages for each new load report. Averages start from the values that the brokers stored in
+bundle-data znodes. These contain only the largest bundles, so the leader also saves the averages for a restart of all
+sidecars.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Observer:
         return [report for report in picture.reports if id(report) not in read]
 
     def expect_children(self, split: SplitChildren) -> None:
-        """Before a split, give the new bundles the averages of the bundle that is split."""
+        """Before a split, derive the averages of the new bundles from the bundle that is split."""
         parent = self.averages.of(split.parent)
         if parent is not None:
             self.averages.seed(inherited(parent, split))

@@ -61,13 +61,13 @@ class RateSignals:
         return int(LOWEST) if stale else self.memory.moves
 
     async def run(self) -> None:
-        """Check the clients periodically until cancelled."""
+        """Check the brokers' clients periodically until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(self._every)
 
     async def look(self) -> None:
-        """Check the clients once. If the brokers must not be queried, drop all earlier readings."""
+        """Check the brokers' clients once. If brokers must not be queried, drop all earlier readings."""
         picture = self._picture()
         if picture is None or picture.mode != "modular":
             self.memory, self._checked_boot = RateMemory(), self._clock.boot()

@@ -83,7 +83,7 @@ class TopicsOptions:
         return f"TopicsOptions(token={'**********' if self.token else ''!r}, token_file={self.token_file})"
 
     def setup(self, service_urls: Sequence[str]) -> Setup:
-        """Return the first line for a child process: how it connects to these brokers."""
+        """Return the child's first line: how it connects to these brokers."""
         return Setup(
             url=joined(service_urls),
             token=self.token,

@@ -101,5 +101,5 @@ decode_from_child: Final = msgspec.json.Decoder(FromChild).decode
 
 
 def encode(line: ToChild | FromChild) -> bytes:
-    """Encode one line, with its end."""
+    """Encode one line, with its line feed."""
     return _encoder.encode(line) + b"\n"

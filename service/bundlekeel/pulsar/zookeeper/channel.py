@@ -1,10 +1,9 @@
 """The ownership channel in the metadata store (PIP-192, variant of Pulsar 4.0): `/service_unit_state/{bundle}`.
 
 There is one persistent node per bundle, with its `ServiceUnitStateData` as JSON. The root, each tenant and each
-namespace have a children watch, each bundle a data watch. An event only marks the node to be read again. A single task
-waits for further events and reads the marked nodes. So each bundle is read once at first, and then only after changes.
-Parents are read before their children (requests of a session are served in the order sent). So a node that is deleted
-and created between two reads is either in the next listing, or its watch fires.
+namespace have a children watch, each bundle a data watch. A single task (`Rereader`) reads changed nodes again. Parents
+are read before their children (requests of a session are served in the order sent). So a node that is deleted and
+created between two reads is either in the next listing, or its watch fires.
 
 Conflicts need not be resolved here, and `rejected` is always empty: a writer resolves conflicts before it writes, and
 writes only if the node still has the version that it read.

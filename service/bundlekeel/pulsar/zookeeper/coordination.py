@@ -238,7 +238,7 @@ class ZkCoordination:
             raise StaleWrite(str(failure)) from failure
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """Replace a node that has `version` (None: create it). Returns the new one. Raises StaleWrite, StoreError."""
+        """Replace a node of this `version` (None: create it). Returns its next one. Raises StaleWrite or StoreError."""
         absolute = self._layout.path(path)
         if version is None:
             await self._create(path, data)
@@ -274,7 +274,7 @@ class ZkCoordination:
         self._layout.forget()
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait for a change of leader, seats, desired state, requests or connection. Returns False after `timeout`.
+        """Wait for a change of leader, seats, operators' requests or connection. Returns False after `timeout` seconds.
 
         May return True without a change, e.g. the first time. Never raises.
         """

@@ -1,8 +1,7 @@
 """Load reports of the modular load manager, from `/loadbalance/brokers/*`.
 
-There is one children watch, and one data watch per broker. An event only marks a node to be read again. A single task
-(`Rereader`) waits for further events, reads the marked nodes and publishes at most one new view. A mark is removed
-*before* the node's read is sent. So a later event, or a lost connection, marks the node again.
+There is one children watch, and one data watch per broker. A single task (`Rereader`) reads changed nodes again, and
+publishes at most one new view for all changes within a batch window.
 """
 
 from __future__ import annotations
