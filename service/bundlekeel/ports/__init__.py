@@ -408,10 +408,7 @@ class Telemetry(Protocol):
         """Add a duration to a histogram."""
 
     def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
-        """Set all series of a gauge. `rows`, `columns`: values of its first and second label; NaN: no series.
-
-        The series are created only when the metrics are read, because a thousand brokers have many.
-        """
+        """Set all series of a gauge. `rows`, `columns`: values of its first and second label; NaN: no series."""
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
         """Drop the series of a gauge whose `label` is not in `values`, for example of brokers that left."""

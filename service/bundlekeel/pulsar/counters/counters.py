@@ -501,7 +501,7 @@ class LiveLoads:
         self._last[kind, bundle] = at_ms, figures
 
     def _with_replicators(self, load: MeasuredLoad, broker: str) -> Floats:
-        """Return the traffic of `load`. Where it has no rates of a bundle's replicators, add the last known ones.
+        """Return the traffic of `load`. For bundles without rates of replicators, add the last known rates.
 
         A broker exports these rates only after its first statistics of the bundle."""
         traffic, since_ms = load.traffic.copy(), load.to_ms - 1000 * self.statistics_seconds(broker)

@@ -94,7 +94,7 @@ class BrokerConfig:
 
     @property
     def _majority(self) -> int:
-        """How many registered brokers must agree on a fact about the cluster, because one of them may be wrong."""
+        """Number of registered brokers that must agree on a fact about the cluster: one of them may be wrong."""
         return len(self._brokers) // 2 + 1
 
     def _demand_cluster(self) -> None:
@@ -212,8 +212,9 @@ class BrokerConfig:
         return None if values is None else not _true(values, "loadBalancerEnabled")
 
     def adoptable(self) -> Mapping[str, str]:
-        """Return one value of each setting for the whole cluster: the most common one, because a single broker may be
-        wrong, but for intervals of measuring and reporting (`STOCK`) the slowest one.
+        """Return one value of each setting for the whole cluster: the most common one, as a single broker may be wrong.
+
+        For intervals of measuring and reporting (`STOCK`), return the longest one.
         """
         return {**self._common, **self._slowest()}
 

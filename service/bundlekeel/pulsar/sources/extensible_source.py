@@ -190,9 +190,7 @@ class ClusterSource:
         return self._registered + self._news > generation
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-        """Return the stored averages of these bundles. Extensible brokers store none, but averages that a modular load
-        manager left are better than Pulsar's defaults.
-        """
+        """Return stored averages of these bundles. Only the modular load manager stores some."""
         return await self._registry.seeds(bundles)
 
     async def close(self) -> None:
@@ -372,9 +370,8 @@ class ClusterSource:
 
 
 def of_newest_class(picture: RawClusterView) -> RawClusterView:
-    """Return the view of a mixed cluster in which only brokers with the load manager that started last take part.
-
-    Brokers use the same rule to choose the target of lookups. All other brokers are excluded.
+    """Return the view of a mixed cluster, in which all brokers are excluded that do not run the load manager of the
+    broker that started last. Brokers use the same rule to choose the target of lookups.
     """
     newest = max(picture.endpoints.values(), key=lambda item: (item.start_timestamp, item.broker_id)).load_manager
     others = {item.broker_id for item in picture.endpoints.values() if item.load_manager != newest}

@@ -83,8 +83,8 @@ class OwnershipByMode:
     async def owner(self, bundle: str) -> Owner | None:
         """Return the current owner.
 
-        Raises StoreError if the owner cannot be read, or before the first view of the cluster. Raises CodecError if
-        the record of the owner is malformed.
+        Raises StoreError if the owner cannot be read, or before the first view of the cluster, and CodecError if the
+        owner's record is malformed.
         """
         mode = (await _newest(self._source)).mode
         if mode == "extensible":

@@ -42,7 +42,7 @@ class PolicyCache:
         return policies
 
     async def read(self, namespaces: Iterable[str]) -> Policies:
-        """Return the current policies of these namespaces. Never raises: unreadable policies become `unknown`."""
+        """Return the current policies of these namespaces. Never raises, like `refresh`."""
         settings = self._config.adoptable()
         cluster = settings.get("clusterName", "")
         if not cluster:
