@@ -380,7 +380,7 @@ def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
 class ForcedEntries:
     """Former channel entries of bundles that brokers recently reassigned by force (field `force` of the new entry).
 
-    When a broker fails, the leader broker reassigns its bundles at once, often before this sidecar notices that the
+    When a broker fails, the leader broker reassigns its bundles immediately, often before this sidecar notices that the
     broker is gone. So the former entries are kept for some seconds, and become findings when it notices that.
     """
 

@@ -47,7 +47,7 @@ class WatchSet:
         self._changed.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for a change; False after `timeout` seconds. Returns True at once if a change may have been missed."""
+        """Wait for a change; False after `timeout` seconds. True immediately if a change may have been missed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while True:
