@@ -1,4 +1,4 @@
-"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, in topic and store.
+"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as JSON, in the system topic or metadata store.
 
 An unusable field makes the whole entry unusable, because an owner derived from half an entry may be wrong. Unknown
 fields of other releases are ignored. Jackson omits nulls, but writes them inside the map of children.
@@ -36,7 +36,7 @@ _DATA: Final = msgspec.json.Decoder(_Data)
 
 
 def decode_service_unit(data: bytes | msgspec.Raw) -> ServiceUnit:
-    """Decode one entry. Raises CodecError with the field. An empty payload is a tombstone and not an entry."""
+    """Decode one entry. Raises CodecError with the unusable field. An empty payload (tombstone) is not an entry."""
     if len(data) > MAX_ENTRY_BYTES:
         raise CodecError(f"the entry has {len(data)} bytes, more than {MAX_ENTRY_BYTES}", code=Code.REPORT_TOO_LARGE)
     try:
