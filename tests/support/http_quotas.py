@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.rules.rate_plan import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
 from tests.support.quota_model import QuotaModel
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from bundlekeel.model.channel_states import UnitState
 from bundlekeel.model.codes import Code
 from bundlekeel.planning.effects import HELPED, NO_BENEFIT, WORSE
 from bundlekeel.pulsar.channel.findings import FindingCode
-from bundlekeel.quotas.groups import KINDS
+from bundlekeel.quotas.rules.groups import KINDS
 from bundlekeel.views.journal import RECORDS
 from bundlekeel.wiring.openapi import openapi_document
 

@@ -29,7 +29,7 @@ from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.page_world import PageCluster, PageSidecar, Served
 from tests.support.world import BROKERS, EAGER
-from tests.unit.quotas.test_native_faults import EVENTS, REFUSED, leader
+from tests.unit.quotas.enforcing.test_resource_group_faults import EVENTS, REFUSED, leader
 from tests.unit.requests.test_reload import Running
 
 A, B = "broker-1.pulsar:8080", "broker-2.pulsar:8080"

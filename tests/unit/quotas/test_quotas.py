@@ -12,7 +12,7 @@ import pytest
 from bundlekeel.leader.state.documents import Pause
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.errors import AdminTimeout, AdminUnauthorized, StoreError
-from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey
+from bundlekeel.quotas.rules.rate_plan import DISPATCH, PUBLISH, PolicyKey
 from tests.support.contracts.coordination import eventually
 from tests.support.quota_world import QuotaCluster, leading
 from tests.support.world import BROKERS

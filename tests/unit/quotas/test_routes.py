@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.errors import SnapshotError
-from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.quotas.responses import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView, TransportView
+from bundlekeel.quotas.rules.groups import QuotaGroup, QuotaLimits
 from tests.support.api_routes import roles
 from tests.support.apps import create_app
 from tests.support.shop import BROKERS, GROUP, QUOTA_TOPIC, Shop

@@ -11,7 +11,7 @@ from bundlekeel.leader.state.documents import store_blob
 from bundlekeel.leader.state.shared_state import AVERAGES, STATE
 from bundlekeel.model.errors import StoreError
 from bundlekeel.ports import DocumentChange
-from bundlekeel.quotas.owned_limits import HELD, REPORT, OwnedLimits
+from bundlekeel.quotas.enforcing.owned_limits import HELD, REPORT, OwnedLimits
 from bundlekeel.requests.doctor import examine
 from tests.support.world import FakeCluster, FakeSidecar
 

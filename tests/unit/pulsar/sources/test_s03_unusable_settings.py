@@ -19,8 +19,8 @@ from bundlekeel.planning.filters.versions import version_key
 from bundlekeel.pulsar.channel.findings import Deadlines
 from bundlekeel.pulsar.formats.external_input import utc
 from bundlekeel.pulsar.sources.extensible_brokers import ExtensibleBrokers
-from bundlekeel.quotas import usage_listener
-from bundlekeel.quotas.rates import _whole
+from bundlekeel.quotas.enforcing.rate_keeper import _whole
+from bundlekeel.quotas.published import usage_listener
 from bundlekeel.requests.doctor import examine
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.types import check_ports
