@@ -33,8 +33,8 @@ from bundlekeel.quotas.enforcing.namespaces import NamespaceReader
 from bundlekeel.quotas.enforcing.owned_limits import OwnedLimits
 from bundlekeel.quotas.enforcing.rate_keeper import RateKeeper, RateWriteResult
 from bundlekeel.quotas.enforcing.resource_group_keeper import (
-    NativeKeeper,
     NativeWriteResult,
+    ResourceGroupKeeper,
     add_planned,
     native_record,
 )
@@ -122,7 +122,7 @@ class Quotas:
         admin, commands = parts.adapters.admin, parts.adapters.commands
         self.namespaces = NamespaceReader(admin, parts.config, parts.clock)
         self.rates = RateKeeper(commands, parts.config, self.book, self.namespaces)
-        self.native = NativeKeeper(admin, commands, parts.config, self.book, self.namespaces)
+        self.native = ResourceGroupKeeper(admin, commands, parts.config, self.book, self.namespaces)
         self.usage = UsageSurvey(admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
         self.epoch: int | None = None
         self.report: Json | None = None

@@ -62,7 +62,7 @@ class NativeWriteResult:
     left: list[Code] = field(default_factory=list)
 
 
-class NativeKeeper:
+class ResourceGroupKeeper:
     """Reads and writes ResourceGroups, and the namespaces that are attached to them.
 
     `kept`: the groups that Bundlekeel manages, with their state before that. `problems`: read errors of the last plan.

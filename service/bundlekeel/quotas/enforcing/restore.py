@@ -14,7 +14,7 @@ from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.quotas.enforcing.namespaces import NamespaceReader
 from bundlekeel.quotas.enforcing.owned_limits import OwnedLimits
 from bundlekeel.quotas.enforcing.rate_keeper import RateKeeper
-from bundlekeel.quotas.enforcing.resource_group_keeper import NativeKeeper, write_text
+from bundlekeel.quotas.enforcing.resource_group_keeper import ResourceGroupKeeper, write_text
 from bundlekeel.quotas.ports import QuotaAdmin
 from bundlekeel.quotas.rate_commands import QuotaCommands
 from bundlekeel.quotas.rules.groups import Membership
@@ -73,7 +73,7 @@ async def give_quotas_back(
     reader = NamespaceReader(admin, config, clock)
     rates, native = (
         RateKeeper(commands, config, book, reader),
-        NativeKeeper(admin, commands, config, book, reader),
+        ResourceGroupKeeper(admin, commands, config, book, reader),
     )
     rates.begin(owned, by_person)
     native.begin(resource_groups, by_person)
