@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bundlekeel.model.errors import AdminFault, AdminRefused, LeadershipLost
+from bundlekeel.model.errors import AdminFault, AdminRefused, AdminTimeout, LeadershipLost
 from bundlekeel.ports import TopicLoad
 from bundlekeel.pulsar.admin import HttpBrokerAdmin
 from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.quotas.ports import NamespaceRates
 from bundlekeel.quotas.rules.rate_plan import PUBLISH, PolicyKey, Rate
 from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
+from tests.support.admin_kit import Kit
 from tests.support.contracts.admin import Permit, Recorder
 from tests.support.contracts.quotas import (
     NAMESPACE,
@@ -22,10 +23,14 @@ from tests.support.contracts.quotas import (
     QuotaContract,
     QuotaHarness,
 )
-from tests.support.http_brokers import HttpBrokers, answer
+from tests.support.http_brokers import Answer, HttpBrokers, answer
+from tests.support.http_quotas import HttpQuotaBrokers
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_source import RealClock
 from tests.support.quota_model import MemoryQuotaAdmin
+from tests.unit.pulsar.test_admin_http import brokers, make  # fixtures
+
+__all__ = ["brokers", "make"]
 
 BUNDLE = f"{NAMESPACE}/0x00000000_0xffffffff"
 EVENTS = f"persistent://{NAMESPACE}/__change_events"
@@ -65,7 +70,7 @@ class TestHttpQuotaAdmin(QuotaContract):
 
     @pytest.fixture
     async def harness(self) -> AsyncIterator[QuotaHarness]:
-        brokers = HttpBrokers(2)
+        brokers = HttpQuotaBrokers(2)
         fill(brokers.model)
         async with brokers.serve():
             admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
@@ -83,7 +88,7 @@ async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[QuotaHarne
         fill(model)
         yield harness_of(MemoryQuotaAdmin(model), model), model, permit
         return
-    brokers = HttpBrokers(2)
+    brokers = HttpQuotaBrokers(2)
     model = brokers.model
     fill(model)
     async with brokers.serve():
@@ -132,7 +137,7 @@ async def test_topic_policies_off(both: tuple[QuotaHarness, BrokerModel, Permit]
 @pytest.mark.parametrize("body", [b"<html>", b'{"publishThrottlingRateInMsg": "x"}', b"[]"])
 async def test_answers_that_are_none(body: bytes) -> None:
     """A proxy's page, another type."""
-    brokers = HttpBrokers(1)
+    brokers = HttpQuotaBrokers(1)
     fill_at = PolicyKey(topic=TOPIC, side=PUBLISH)
     brokers.always(0, answer(200, body=body))
     async with brokers.serve():
@@ -141,3 +146,17 @@ async def test_answers_that_are_none(body: bytes) -> None:
         with pytest.raises(AdminFault):
             await HttpQuotaAdmin(admin.http).topic_rate(fill_at, permit=Permit())
         await admin.close()
+
+
+async def test_a_mutation_of_unknown_outcome_is_not_tried_elsewhere(
+    brokers: HttpBrokers, make: Callable[..., Kit]
+) -> None:
+    """A ResourceGroup whose request got no answer is not sent to the next broker; a read is."""
+    order = sorted(range(3), key=brokers.ids.__getitem__)
+    brokers.script(order[0], lambda _request: Answer(reset=True), lambda _request: Answer(reset=True))
+    kit = make()
+    with pytest.raises(AdminTimeout):
+        await HttpQuotaAdmin(kit.admin.http).set_resource_group("gold", None, permit=kit.permit)
+    assert len(brokers.seen) == 1
+    assert await kit.admin.dynamic_configuration() == {}
+    assert len(brokers.seen) == 3

@@ -309,3 +309,15 @@ async def test_rates_that_a_broker_refuses_are_left_until_they_are_written() -> 
     assert sum(row.codes == ["RateNotWritten"] for row in rows) == 2
     await sidecar.turn(2)
     assert (await sidecar.quotas.view()).left == {}
+
+
+async def test_n_p_no_rate_is_written_during_a_migration() -> None:
+    """Topic policies are metadata too."""
+    sidecar = await leading()
+    await sidecar.turn(3)
+    rates = dict(sidecar.quota_cluster.model.quotas.rates)
+    sidecar.cluster.metadata.migrate("PREPARATION")
+    sidecar.quota_cluster.demand[COLD] = 300.0
+    await sidecar.turn(3)
+    assert sidecar.quota_cluster.model.quotas.rates == rates
+    assert (await sidecar.quotas.view()).obstacle == "StoreMigrating"

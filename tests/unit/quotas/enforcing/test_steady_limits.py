@@ -6,6 +6,7 @@ import pytest
 
 from bundlekeel.model.errors import AdminTimeout
 from bundlekeel.ports.commands import Permit
+from bundlekeel.quotas.enforcing.rate_keeper import _whole
 from bundlekeel.quotas.rules.rate_plan import PUBLISH, PolicyKey, Rate
 from bundlekeel.quotas.rules.usage import TopicRates
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
@@ -204,3 +205,8 @@ async def test_the_last_figures_of_a_broker_end_with_its_registration() -> None:
     await sidecar.turn()
     group = await sidecar.quotas.group("acme")
     assert sum(row.usage.publish_messages for row in group.rows) == 0.0
+
+
+@pytest.mark.parametrize("wrong", ["9" * 5_000, "-1", "\u0663", "inf"])
+def test_s03_the_number_of_a_partition_with_odd_digits(wrong: str) -> None:
+    assert _whole(wrong) == -1

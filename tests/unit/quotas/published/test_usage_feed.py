@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bundlekeel.model.errors import AdminUnreachable
-from bundlekeel.quotas.published.usage_listener import BY_TOPIC, TRANSPORT_KEY
+from bundlekeel.quotas.published.usage_listener import (
+    _PERIOD_DEFAULT,
+    _PERIOD_KEY,
+    BY_TOPIC,
+    TRANSPORT_KEY,
+    UsageListener,
+)
 from bundlekeel.quotas.published.usage_messages import PassedUsage
 from bundlekeel.quotas.rules.groups import KINDS
 from tests.support.builders import report
@@ -16,6 +23,7 @@ from tests.support.memory_admin import Fault
 from tests.support.memory_usage import usage_message
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
 from tests.support.world import BROKERS
+from tests.unit.pulsar.sources.test_s03_unusable_settings import WRONG
 
 FIRST, SECOND, THIRD = (f"pulsar://{name.partition(':')[0]}:6650" for name in BROKERS)
 WHO = {"reason": "r", "by": "ann"}
@@ -137,3 +145,10 @@ async def test_an_unknown_broker_is_shown_by_its_address() -> None:
     await sidecar.turn()
     row = (await read_usage(sidecar))["pulsar://b9:6650"]
     assert (row.registered, row.measured, row.reported.publish_messages) == (False, None, 1)
+
+
+@WRONG
+def test_s03_an_unusable_period_counts_as_the_stock_value(wrong: str) -> None:
+    unused: Any = None
+    config: Any = SimpleNamespace(values=lambda _broker: {_PERIOD_KEY: wrong}, adoptable=dict)
+    assert UsageListener(feed=unused, config=config, clock=unused)._period("b:1") == _PERIOD_DEFAULT
