@@ -206,8 +206,9 @@ def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) 
     assert file.getvalue().count("create one with `bundlekeel quota set`") == 1
 
 
-def test_the_document_lists_enforcers_and_kinds_of_rate() -> None:
+def test_the_document_lists_enforcers_codes_and_kinds_of_rate() -> None:
     schemas = openapi_document()["components"]["schemas"]
+    assert set(words(schemas["TopicView"]["properties"]["codes"])) == set(Code)
     enforcers = words(schemas["QuotasView"]["properties"]["enforcer"])
     assert set(enforcers) == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
     assert set(words(schemas["TopicView"]["properties"]["held_back"])) == set(KINDS)
