@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.model.load import Floats
-from bundlekeel.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
-from bundlekeel.quotas.lines import AT_LIMIT, Lines
-from bundlekeel.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
-from bundlekeel.quotas.usage import Key, UsageLine
+from bundlekeel.quotas.rules.groups import KINDS, PUBLISH_MESSAGES, Rates
+from bundlekeel.quotas.rules.lines import AT_LIMIT, Lines
+from bundlekeel.quotas.rules.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.quotas.rules.usage import Key, UsageLine
 from dev.markdown import table
 from evidence.quota_scenarios import (
     Death,

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from bundlekeel.model.load import Floats
-from bundlekeel.quotas.shares import water_fill
+from bundlekeel.quotas.rules.shares import water_fill
 
 Curve = Callable[[int], float]
 CLOSE = 0.10

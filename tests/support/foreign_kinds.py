@@ -40,8 +40,8 @@ from bundlekeel.pulsar.formats.jvm_beans import decode_cpu_load, decode_cpu_seco
 from bundlekeel.pulsar.formats.records import decode_settings
 from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.pulsar.zookeeper.coordination import _decode as decode_member
-from bundlekeel.quotas.protobuf_reports import decode_namespace_rates, decode_rate, decode_resource_group
-from bundlekeel.quotas.resource_usage import decode_usage
+from bundlekeel.quotas.published.protobuf_usage import decode_usage
+from bundlekeel.quotas.rates_json import decode_namespace_rates, decode_rate, decode_resource_group
 from bundlekeel.recalibration.parquet.rows import records_of
 from bundlekeel.recalibration.parquet.wal import whole_payloads
 from bundlekeel.recalibration.rules.thresholds_json import parsed

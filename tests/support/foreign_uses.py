@@ -38,7 +38,7 @@ from bundlekeel.pulsar.zookeeper.broker_records import make_picture, read_record
 from bundlekeel.pulsar.zookeeper.client import MAX_REQUEST_BYTES, Stat, ZkClient
 from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
 from bundlekeel.pulsar.zookeeper.metadata import MANAGED_LEDGERS, POLICIES, ZkMetadata
-from bundlekeel.quotas import usage_listener
+from bundlekeel.quotas.published import usage_listener
 from bundlekeel.settings.load import LoadedSettings
 from tests.support.foreign_input import BUNDLE, Kind
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock

@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.ports import BrokerEndpoint
-from tests.support.http_quotas import quota_route
 from tests.support.memory_admin import BrokerModel, ModelReply
 
 # `unload` and `splitAlgorithmName` of the two splits that the port promises.
@@ -147,10 +146,6 @@ class HttpBrokers:
         always = self._always[index]
         if always is not None:
             return always(request)
-        parts = [unquote(part) for part in request.path.strip("/").split("/")]
-        reply = quota_route(self.model, request.method, parts, request.body)
-        if reply is not None:
-            return Answer(status=reply[0], body=b"" if reply[1] is None else json.dumps(reply[1]).encode())
         return self._from_model(self.ids[index], request)
 
     def _from_model(self, broker: str, call: Seen) -> Answer:

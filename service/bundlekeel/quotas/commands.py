@@ -22,7 +22,6 @@ from bundlekeel.cli.tables import coded
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
-from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_group
 from bundlekeel.quotas.responses import (
     GroupDetailView,
     GroupView,
@@ -32,6 +31,7 @@ from bundlekeel.quotas.responses import (
     ReportedUsageView,
     TopicView,
 )
+from bundlekeel.quotas.rules.groups import KINDS, QuotaGroup, QuotaLimits, check_group
 from bundlekeel.quotas.settings import parse_size
 from bundlekeel.settings.types import InvalidSetting
 from bundlekeel.views.picture import CodeView

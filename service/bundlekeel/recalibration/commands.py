@@ -141,7 +141,7 @@ def register(app: typer.Typer) -> None:
 
 def _store(config: Path | None, uri: str | None) -> HistoryStore:
     # Imported only if needed, because it imports the recorder.
-    from bundlekeel.recalibration.wiring import history_store  # noqa: PLC0415
+    from bundlekeel.recalibration.recorder.wiring import history_store  # noqa: PLC0415
 
     return history_store(load_settings(config), uri)
 

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 from bundlekeel.ports import LoadFeed, LoadTables
-from bundlekeel.quotas.ports import UsageTables
 from tests.support.contracts.coordination import eventually
 
-H_co = TypeVar("H_co", LoadTables, UsageTables, covariant=True)
+H_co = TypeVar("H_co", covariant=True)
 
 
 class Patient(Protocol):

@@ -15,7 +15,6 @@ from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
 from bundlekeel.leader.execution.intents import OutcomeWord
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CONFLICTS, FORBIDDEN, REASONS
-from bundlekeel.quotas.settings import QuotaSettings
 from bundlekeel.requests.review import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
@@ -207,7 +206,6 @@ def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
     assert words("OutcomeView.outcome") == set(get_args(OutcomeWord))
     assert words("ReviewView.state") >= {*ACTIONS, "done", "aborted", "discarded", "expired"}
     assert words("WhoAmI.your_role") == set(ROLES)
-    assert words("QuotasView.enforcer") == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
     assert words("TaskView.state") and words("DrainView.state") and words("TaskView.kind")
     assert words("Verdict.code", "x-extensible-enum") == set(Code)
     (kind,) = [

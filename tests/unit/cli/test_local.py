@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import subprocess
 import sys
 import time
@@ -18,10 +17,8 @@ from typer.testing import CliRunner
 
 from bundlekeel import __version__
 from bundlekeel.cli import units
-from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.session import period
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
-from dev.cli_page import cli_page
 from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
@@ -347,22 +344,6 @@ def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
         last = period("12-31 23:59:59 JST", None)["since_ms"]
         assert last is not None and now_ms - 366 * 86_400_000 <= last <= now_ms
     time.tzset()
-
-
-@pytest.mark.parametrize("command", ["journal", "journal verify", "history export", "plan execute", "config check"])
-def test_an_example_stands_below_its_command(command: str) -> None:
-    """Not below the last one of the group."""
-    (section,) = re.findall(
-        rf"^### `bundlekeel {command}(?: [^a-z`][^`]*)?`$(.*?)^#", cli_page(), re.DOTALL | re.MULTILINE
-    )
-    assert [line.removeprefix("bundlekeel ") for line in section.split("```")[1].split("\n")[1:-1]] == [
-        *EXAMPLES[command]
-    ]
-
-
-def test_the_interval_has_a_unit() -> None:
-    """On the page, where the kind of a value is not shown."""
-    assert "- `--interval`: Seconds between two outputs of --watch. Default: 2.0." in cli_page()
 
 
 def test_the_list_of_commands_names_config_init(wiring: FakeWiring) -> None:

@@ -28,7 +28,6 @@ from bundlekeel.pulsar.admin import AdminOptions, AdminTls, HttpBrokerAdmin
 from bundlekeel.pulsar.admin.hosts import InsecureRedirect
 from bundlekeel.pulsar.admin.routes import AdminRoute
 from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
-from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.settings.token_source import TokenSource
 from tests.support.admin_kit import Kit, brokers, redirect, self_signed, unload  # brokers: a fixture
 from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder
@@ -373,20 +372,6 @@ async def test_a_setting_that_may_not_be_made_any_more_is_not_made_at_the_next_b
         await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit)
     assert [request.broker for request in brokers.seen] == [brokers.ids[order[0]]] * 2
     assert brokers.model.dynamic == {}
-
-
-async def test_another_mutation_of_unknown_outcome_is_not_tried_elsewhere(
-    brokers: HttpBrokers, make: Callable[..., Kit]
-) -> None:
-    """A ResourceGroup whose request got no answer is not sent to the next broker; a read is."""
-    order = sorted(range(3), key=brokers.ids.__getitem__)
-    brokers.script(order[0], lambda _request: Answer(reset=True), lambda _request: Answer(reset=True))
-    kit = make()
-    with pytest.raises(AdminTimeout):
-        await HttpQuotaAdmin(kit.admin.http).set_resource_group("gold", None, permit=kit.permit)
-    assert len(brokers.seen) == 1
-    assert await kit.admin.dynamic_configuration() == {}
-    assert len(brokers.seen) == 3
 
 
 async def test_a_claim_reports_a_redirect_without_following(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
