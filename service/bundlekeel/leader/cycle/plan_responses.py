@@ -57,7 +57,7 @@ class SplitView(Split):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalView(Answer):
-    """A candidate that does not move, and the reason."""
+    """A bundle, or all bundles of a broker, that a plan does not move, and the reason."""
 
     code: CodeName
     bundle: Annotated[str, Doc("the bundle; empty: the whole broker")]
@@ -127,8 +127,8 @@ class PlanView(Answer):
 class PlanRequest:
     """Parameters of a dry run, which override the current settings.
 
-    `ignore_hit_counts`: None means only in a what-if. `forwarded`: another sidecar sent the request, so do not forward
-    it to a leader again."""
+    `ignore_hit_counts`: whether moves need not wait until a condition has held in several cycles; None: only in a
+    what-if. `forwarded`: another sidecar sent the request, so do not forward it to a leader again."""
 
     strategy: str | None = None
     placement: str | None = None
