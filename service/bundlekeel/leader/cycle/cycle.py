@@ -76,8 +76,7 @@ class Drains(Protocol):
         """Bundles by draining broker, as that broker last listed them."""
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
-        """Return the snapshot with all bundles of draining brokers, also those that no load report contains. Never
-        raises."""
+        """Return the snapshot with all bundles of draining brokers, also those without a load report. Never raises."""
 
     def planned(self, refusals: Collection[Any]) -> None:
         """After a plan, record which bundles it refuses to move away from draining brokers, with reasons."""
@@ -249,10 +248,9 @@ class Cycle:
         return snapshot
 
     async def _note_external_moves(self, snapshot: Snapshot, picture: RawClusterView) -> None:
-        """Start the cool-down of bundles that Bundlekeel did not move itself, and detect a second balancer.
+        """Start the cool-down of bundles that others than Bundlekeel moved, and detect a second balancer.
 
-        Nothing is detected while the gate forbids even moves of drains: then brokers or operators move bundles as
-        usual."""
+        Nothing is detected while the gate forbids even drains: then brokers or operators move bundles as usual."""
         now, params = snapshot.wall_ms, self.params
         ledger = settle(self.cycle_state.ledger, snapshot, params, now)
         changes = await self.external_moves.look(
@@ -319,8 +317,7 @@ class Cycle:
             inputs = replace(inputs, namespace_bundles={**inputs.namespace_bundles, **counts})
 
     async def _count_bundles(self, namespace: str) -> int:
-        """Return the number of bundles in a namespace; 0: unreadable, so only the executor checks the namespace's
-        limit."""
+        """Return the number of bundles in a namespace; 0: unreadable, so only the executor checks the limit."""
         try:
             return len(await self.metadata.boundaries(namespace) or [0]) - 1
         except (StoreError, CodecError):
@@ -449,7 +446,6 @@ class Cycle:
         return report
 
     def _failed(self, error: Exception) -> CycleReport:
-        """Return the report of a cycle that this error ended."""
         if isinstance(error, StoreMigrated):
             # The brokers use another store now, so the last snapshot is outdated and must not be shown.
             self.status.snapshot = None

@@ -136,8 +136,6 @@ class Planner:
 
 
 def _explain_refusals(plan: Plan, homeless: Sequence[Refusal], explain: Callable[[Refusal], Refusal]) -> Plan:
-    """Return the plan with explained refusals. `homeless`: refusals of bundles that no broker can take; they come
-    first."""
     return replace(
         plan,
         refusals=(*homeless, *map(explain, plan.refusals)),

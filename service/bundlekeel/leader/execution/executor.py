@@ -126,8 +126,7 @@ class TermExecutor:
         return tuple(self._unrecorded.values())
 
     async def move(self, request: MoveRequest) -> MoveOutcome:
-        """Execute one move as soon as the limits allow: check, write the intent, call the broker, record the
-        outcome."""
+        """Execute one move when the limits allow it: check, write the intent, call the broker, record the outcome."""
         self._count += 1
         move_state = MoveState(
             request=request,
@@ -483,8 +482,7 @@ class Executor:
         return await self._not_now(bundle, source=request.source, target=target) or await self.forbids(bundle, target)
 
     async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
-        """Return a refusal if the gate does not allow a move or split right before it starts, for example after a
-        pause."""
+        """Return a refusal if the gate does not allow a move or split right before it starts (a pause, for example)."""
         action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
         request = self.request or GateQuestion(action=action)
         question = replace(request, epoch=self._epoch, bundle=bundle, source=source, target=target)
