@@ -28,20 +28,20 @@ class ExclusionView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedView(ExclusionView):
-    """A new exclusion."""
+    """Response to a new exclusion of bundles or brokers from moves."""
 
     bundles: Matched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncludedView(Answer):
-    """A removed exclusion."""
+    """Response to the end of an exclusion."""
 
     pattern: Annotated[str, Doc("pattern of the exclusion")]
 
 
 class Exclude(Verb):
-    """Requests about exclusions."""
+    """Requests to exclude bundles or brokers from moves, or to include them again."""
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
         """Do not move bundles that match a pattern."""

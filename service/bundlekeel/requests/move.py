@@ -61,7 +61,7 @@ class Move(ManualMoves):
         }
 
     async def moves_of(self, body: Mapping[str, Any]) -> tuple[PlannedMove, ...]:
-        """Plan the one move of a request again. Raises Conflict with the difference if it has changed."""
+        """Plan the move that a stored request contains again. Raises Conflict with the difference if it has changed."""
         bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
         if not bundle or not source or not target:
             raise Conflict(UNREADABLE, code="refused", difference=[UNREADABLE])

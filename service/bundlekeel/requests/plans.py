@@ -49,7 +49,7 @@ class Submitted(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """Create, find and execute plans."""
+    """Creates, finds and executes plans for operators."""
 
     leadership: Leadership
     planner: Planner
@@ -59,7 +59,7 @@ class Plans:
     async def make(self, request: PlanRequest) -> PlanView:
         """Return a new plan as a dry run.
 
-        A follower forwards the request to the leader, and plans itself if the leader does not respond.
+        A follower forwards the request to the leader. If the leader does not respond, the follower computes the plan.
         """
         answer = None if request.forwarded else await self._by_leader(request)
         if answer is not None:
@@ -69,9 +69,8 @@ class Plans:
     async def _by_leader(self, request: PlanRequest) -> PlanView | None:
         """Return the leader's plan; None if this sidecar leads, or if the leader does not send a readable plan.
 
-        If None, this sidecar can plan itself with the same result: it reads the same cluster and the stored state
-        of the leader.
-        """
+        In that case this sidecar can plan itself with the same result: it reads the same cluster and the leader's
+        stored state."""
         leader = self._leader()
         if leader is None:
             return None
@@ -82,7 +81,7 @@ class Plans:
             return None
 
     async def _actions_now(self, request: PlanRequest) -> PlannedActions:
-        """Return the moves and splits that the same request would give now, without storing the plan."""
+        """Return the moves and splits that planning a request again gives now, without storing the plan."""
         answer = await self._by_leader(request)
         return (
             PlannedActions.of_view(answer)
@@ -169,10 +168,9 @@ class Plans:
 
 
 def request_of(body: Mapping[str, Any]) -> PlanRequest:
-    """Return the options of the plan that a stored request wants to execute.
+    """Return the plan request that a stored request wants to execute.
 
-    Raises TypeError or ValueError if they are malformed.
-    """
+    Raises TypeError or ValueError if it is malformed."""
     return PlanRequest.of(body.get("request") or {})
 
 

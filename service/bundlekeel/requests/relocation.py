@@ -1,4 +1,4 @@
-"""What drains and warm-ups share: the dry run, which shows all their moves."""
+"""Common parts of drains (empty a broker) and warm-ups (fill a broker): the dry run, which shows all their moves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class Relocation(Verb):
         warming: frozenset[str] = frozenset(),
         owned: Mapping[str, frozenset[str]] | None = None,
     ) -> PlanResult:
-        """Return all moves that this request would cause over the next plans, by planning once without a budget."""
+        """Return all moves that a drain or warm-up would cause over the next plans.
+
+        They come from one plan without limits on the number of moves."""
         inputs = self.cycle.plan_input(with_owned(self.cycle.demand_snapshot(), owned or {}))
         cordoned = inputs.guard.cordoned | draining
         guard = replace(inputs.guard, cordoned=cordoned, draining=draining, warming=warming)
@@ -70,5 +72,5 @@ class Relocation(Verb):
 
 
 def relocations(result: PlanResult) -> list[Move]:
-    """Return the moves of drains and warm-ups."""
+    """Return the moves of drains and warm-ups in a plan."""
     return [move for move in result.plan.moves if move.rule in RULES]

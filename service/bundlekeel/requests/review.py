@@ -85,7 +85,7 @@ class ReviewProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewProposals(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored document: the newest proposals, oldest first."""
+    """The stored document with the newest proposals, oldest first."""
 
     schema: int = SCHEMA
     items: list[ReviewProposal] = []
@@ -172,10 +172,9 @@ class Reviews:
     # --- the leader ---
 
     async def begin(self, id_: str, task: str) -> None:
-        """Bind a proposal to `task`, right before the leader executes it. Afterwards it can only be stopped.
+        """Bind a proposal to `task`, right before the leader executes the task. Afterwards it can only be stopped.
 
-        Raises Conflict if the proposal is not approved any more or has another task, and NotFound if it was deleted.
-        """
+        Raises Conflict if the proposal is not approved any more or has another task, and NotFound if it was deleted."""
 
         def bind(item: ReviewProposal) -> ReviewProposal:
             state = self._state(item)
@@ -280,7 +279,7 @@ class Reviews:
 
 
 class Review(Verb):
-    """Requests about proposals."""
+    """Requests that a second operator must approve (proposals)."""
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
         """Store a plan for the leader, or as a proposal if a second operator must approve it."""
