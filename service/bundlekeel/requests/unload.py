@@ -142,7 +142,7 @@ class UnloadTask:
     """An unload of many bundles, executed by the leader of `epoch` over several cycles.
 
     `left`: the remaining bundles with the broker that each must leave. `waiting`: why bundles did not move after the
-    last cycle. `before`: results under an earlier leader, as text for operators."""
+    last cycle. `before`: result of the split that created the bundles, as text; "": no split."""
 
     task: dict[str, Any]
     body: Mapping[str, Any]

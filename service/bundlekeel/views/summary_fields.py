@@ -1,4 +1,4 @@
-"""Summary of a period: numbers of cycles, moves, refusals and requests."""
+"""Responses with the summary of a period: numbers of cycles, moves, refusals and requests."""
 
 from __future__ import annotations
 
