@@ -126,7 +126,7 @@ class Runtime:
         self._stop.set()
 
     def hurry(self) -> None:
-        """Run the next cycle now."""
+        """Start the next cycle now, without waiting for its interval."""
         self._hurry.set()
 
     # --- tasks ---
@@ -172,7 +172,6 @@ class Runtime:
         await self._parts.cycle.observer.follow()
 
     async def _cycles(self) -> None:
-        """Run cycles while this sidecar has a seat and a snapshot."""
         parts = self._parts
         while not self._stop.is_set():
             self._turn_began = parts.cycle.clock.boot()
@@ -234,7 +233,6 @@ class Runtime:
                 _log.info("housekeeping interrupted; retrying in a second", error=str(error))
 
     def _warn_about_store(self) -> None:
-        """Log once per minute that the metadata store does not respond, and once that it responds again."""
         now = self._parts.cycle.clock.boot()
         if self._parts.coordination.connected:
             if self._store_warned_at is not None:

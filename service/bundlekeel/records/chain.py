@@ -59,8 +59,7 @@ def is_intact(line: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainBreak:
-    """The first wrong line of a chain. `name`: its file. `line`: its number in the file, from 1. `why`: what is
-    wrong."""
+    """The first wrong line of a chain. `name`: its file. `line`: its number in the file, from 1. `why`: the reason."""
 
     name: str
     line: int

@@ -220,7 +220,6 @@ class FileJournal:
 
 
 def _head_in(data: bytes) -> str:
-    """Return the newest hash in these journal lines; "": none."""
     for line in reversed(data.split(b"\n")):
         seal = chain.seal_of(line)
         if seal is not None:
@@ -229,7 +228,6 @@ def _head_in(data: bytes) -> str:
 
 
 def _last_head(path: Path) -> str:
-    """Return the newest hash at the end of a rotated file; "": no file or no hash."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - _READ_BACK_BYTES))
@@ -257,7 +255,6 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
 
 
 def _end_of(path: Path, most: int) -> list[bytes]:
-    """Return the last whole lines of a file, at most `most` bytes; none if it is unreadable."""
     try:
         with path.open("rb") as stream:
             before = max(0, path.stat().st_size - most)

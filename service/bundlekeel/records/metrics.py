@@ -236,8 +236,6 @@ METRICS: tuple[Metric, ...] = tuple(with_features({item.name: item for item in _
 
 
 class _Table:
-    """A gauge whose series are all set together."""
-
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
         # In one attribute, so that another thread can render the metrics while the series are replaced.

@@ -90,6 +90,5 @@ def _part(record: Mapping[str, Any]) -> Span:
 
 
 def _named(record: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, str | int | float | bool]:
-    """Return the fields `keys` of a record as attributes of a span, without empty values."""
     attributes = {f"bundlekeel.{key}": record[key] for key in keys if record[key] not in (None, "")}
     return {key: value for key, value in attributes.items() if isinstance(value, str | int | float | bool)}

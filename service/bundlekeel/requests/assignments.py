@@ -67,16 +67,17 @@ class AssignmentView(Answer):
     state: Annotated[OwnershipState, Doc("whether a broker owns the bundle now")]
     preallocated: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
     chosen: Annotated[
-        str | None, Doc("broker that would receive it; null: any of the candidates (`round_robin`), or none (`code`)")
+        str | None,
+        Doc("broker that would receive the bundle; null: any of the candidates (`round_robin`), or none (`code`)"),
     ]
     one_of: Annotated[
         list[str], Doc("brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice")
     ] = field(default_factory=list)
     placement: Annotated[str, Doc("placement of the brokers, which selects the target", grows=PLACEMENTS)]
-    candidates: Annotated[list[str], Doc("remaining candidates")]
-    code: Annotated[str | None, Doc("code of why no broker is selected; null: one or any is", grows=Code)]
+    candidates: Annotated[list[str], Doc("remaining brokers after the last step")]
+    code: Annotated[str | None, Doc("code of why no broker would receive the bundle; null: a broker would", grows=Code)]
     sentence: Sentence
-    steps: Annotated[list[StepView], Doc("steps of the pipeline, in order")]
+    steps: Annotated[list[StepView], Doc("steps of the selection, in order")]
 
 
 async def assignments(

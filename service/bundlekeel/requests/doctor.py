@@ -248,7 +248,6 @@ async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Che
 
 
 def _compared(name: str, theirs: str) -> Check:
-    """Return a passed check with the brokers' value, or a warning if no broker reported one."""
     if theirs:
         return Check.passed(name, theirs)
     fix = "let this sidecar read the brokers' configuration: see the check `admin API`"
@@ -470,7 +469,6 @@ async def _leader(context: DoctorContext) -> Check:
 
 
 def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check the brokers' resource limits and clocks against the loads that they report."""
     if picture.reports:
         return [
             _blind(context, picture),
@@ -506,7 +504,6 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
-    """Check that no broker reports a usage above its own limit."""
     snapshot = build_snapshot(
         reports=picture.reports,
         averages=Averages(),
@@ -564,7 +561,6 @@ async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Che
 
 
 def _readable(policies: Policies) -> Check:
-    """Return a warning if a policy cannot be read, else a passed check with the number of policies."""
     texts = [text for policy in policies.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
     if foreign:

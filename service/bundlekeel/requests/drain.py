@@ -69,7 +69,7 @@ class DrainView(RequestView):
 
 
 class Drain(Relocation):
-    """The request to drain a broker."""
+    """The request to empty a broker (drain)."""
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Store a request to empty a broker and keep it empty; with `dry_run`, only return the moves."""
@@ -127,7 +127,7 @@ class _DrainedBroker:
 
 
 class DrainTracker:
-    """Tracks the bundles and the progress of draining brokers for the leader's cycle."""
+    """Tracks the bundles and the progress of drained brokers for the leader's cycle."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry

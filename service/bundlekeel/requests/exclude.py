@@ -44,7 +44,7 @@ class Exclude(Verb):
     """Requests to exclude bundles or brokers from moves, or to include them again."""
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
-        """Do not move bundles that match a pattern."""
+        """Exclude bundles or brokers that match a pattern from moves; `seconds` None: until an operator ends it."""
         pattern, exclusion = pattern_of(pattern, self._registered), self._lasting_request(seconds, reason, by)
         change = partial(put, table="excluded", name=pattern, value=exclusion)
         await self._note(change, f"exclusion of {pattern}", reason, by)
@@ -52,7 +52,7 @@ class Exclude(Verb):
         return ExcludedView(pattern=pattern, bundles=bundles, **msgspec.to_builtins(exclusion))
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
-        """End an exclusion."""
+        """End the exclusion with this pattern."""
         pattern = as_stored(pattern)
         if pattern not in self.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")

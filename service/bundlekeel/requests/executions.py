@@ -76,7 +76,6 @@ class Executions:
             await self._run_step(unload.task, partial(self._unload, unload), unload.epoch)
 
     async def _run_step(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
-        """Run `step` for a task, and store the task with its result or its error."""
         try:
             await step()
         except BundlekeelError as error:
@@ -161,7 +160,7 @@ class Executions:
         return split
 
     async def _unload(self, unload: UnloadTask) -> None:
-        """Unload as many bundles as the budgets of one cycle allow; the other bundles wait for a later cycle."""
+        """Unload as many bundles as the limits of one cycle allow; the other bundles wait for a later cycle."""
         task = unload.task
         try:
             outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))

@@ -96,16 +96,14 @@ Response = TypeVar("Response", ManualMoveView, "NamespaceUnloadView")
 
 
 class ManualMoves(Verb):
-    """A move, an unload or a split.
+    """Requests to move, unload or split bundles.
 
     Methods raise NotFound or ConfigError if a name is wrong, and Conflict if the bundle cannot be moved or split. They
-    raise SnapshotError before the first cycle, and StoreError if the store does not respond.
-    """
+    raise SnapshotError before the first cycle, and StoreError if the store does not respond."""
 
     async def _respond(
         self, verb: str, answer: Response, operator_request: Json, *, execute: bool, reason: str, by: str
     ) -> Response:
-        """Return the response to the operator, and store the request for the leader if `execute`."""
         answer = replace(answer, **self._held(Action.SUBMISSION))
         if not execute:
             return answer

@@ -37,10 +37,9 @@ class Move(ManualMoves):
     async def plan_move(
         self, name: str, to: str = "", *, override_cool_down: bool = False
     ) -> tuple[ManualMoveView, Json]:
-        """Return the dry run of moving one bundle, and the request for the leader; empty if the move is refused.
+        """Return the dry run of moving one bundle, and the request for the leader (empty if the move is refused).
 
-        `name`: a bundle or topic. `to`: the target broker; "": the broker with most headroom.
-        """
+        `name`: a bundle or topic. `to`: the target broker; "": the broker with most headroom."""
         whole = await self._whole(name)
         owner = await self._owner(whole.bundle)
         if to:

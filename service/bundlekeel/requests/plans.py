@@ -40,7 +40,7 @@ class Submitted(Answer):
     hash: Hash
     moves: Annotated[int, Doc("number of moves")]
     splits: Annotated[int, Doc("number of splits")]
-    task: Annotated[str, Doc("id of the task; empty (not null): still proposed")]
+    task: Annotated[str, Doc("id of the task; empty (not null): a second operator must approve first")]
     state: Annotated[
         str, Doc("waiting (for the leader) or proposed (to a second operator)", of=("waiting", "proposed"))
     ]
@@ -81,7 +81,6 @@ class Plans:
             return None
 
     async def _actions_now(self, request: PlanRequest) -> PlannedActions:
-        """Return the moves and splits that planning a request again gives now, without storing the plan."""
         answer = await self._by_leader(request)
         return (
             PlannedActions.of_view(answer)
@@ -125,14 +124,12 @@ class Plans:
         self.operator_requests.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
-        """Return the leading sidecar if it is another one and has an API; else None."""
         leadership = self.leadership
         leader = leadership.leader
         reachable = leader is not None and leader.url and leader.id != leadership.member.id
         return leader if reachable and not leadership.leading else None
 
     async def _find_anywhere(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
-        """Return a plan and its request from this or another sidecar; store another sidecar's plan here, too."""
         try:
             return self.planner.find(hash_)
         except NotFound as unknown:
@@ -151,7 +148,6 @@ class Plans:
         return self.planner.find(hash_)
 
     async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:
-        """Return another sidecar's copy of the plan, and the sidecars that did not respond."""
         own, leader = self.leadership.member.id, self._leader()
         members = {item.id: item for item in (*self.leadership.members, *([leader] if leader else []))}
         others = [item for item in members.values() if item.id != own and item.url]

@@ -24,11 +24,11 @@ _ALL: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationView(Answer):
-    """The moves of a drain or a warm-up."""
+    """Response to a drain (empty a broker) or warm-up (fill a broker), with its moves."""
 
     broker: Broker
     dry_run: DryRun
-    bundles: Annotated[int, Doc("drain: number of bundles it owns; warm-up: number of bundles it receives")]
+    bundles: Annotated[int, Doc("number of bundles that the broker owns (drain), or that it receives (warm-up)")]
     moves: Annotated[list[MoveView], Doc("moves, in order")]
     refusals: Annotated[list[RefusalView], Doc("bundles that do not move for now, with reasons")]
     refusal_counts: Annotated[dict[str, int], Doc("number of refusals by code", keys=Code)]
@@ -40,7 +40,7 @@ class RelocationView(Answer):
 
 
 class Relocation(Verb):
-    """A drain or a warm-up."""
+    """Requests to drain (empty) or warm up (fill) a broker."""
 
     async def _plan_relocations(
         self,

@@ -57,7 +57,7 @@ class ReviewView(Answer):
         str,
         Doc("state of the review", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
     ]
-    reviewer: Annotated[str, Doc("operator who approved or discarded it; empty: none yet")]
+    reviewer: Annotated[str, Doc("operator who approved or discarded the change; empty: none yet")]
     remark: Annotated[str, Doc("reason that the reviewer entered")]
     decided_ms: Annotated[int, Doc("time of the approval or refusal; 0: not yet")]
     task: Annotated[str, Doc("id of the task; empty: none yet")]
@@ -254,7 +254,6 @@ class Reviews:
         return next(item for item in await self._change(changed) if item.id == id_)
 
     async def _read(self) -> tuple[list[ReviewProposal], int | None]:
-        """Return the proposals and the version of their node; no proposals if its content cannot be decoded."""
         document, items, why = await self._coordination.read(REVIEWS), list[ReviewProposal](), dict[str, str]()
         try:
             if document is not None:
@@ -307,7 +306,6 @@ class Review(Verb):
 
 
 def _has_open_task(item: ReviewProposal) -> bool:
-    """Return whether a proposal has a task whose result is not stored yet."""
     return item.state == "approved" and bool(item.task)
 
 

@@ -159,7 +159,6 @@ async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence
 
 
 def _excluded(stored: Mapping[str, str], before: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
-    """Return the namespaces that the brokers' own shedding already skips."""
     return name_set(stored.get(EXCLUDED, "")).union(*(name_set(item.get(EXCLUDED, "")) for item in before.values()))
 
 
@@ -331,7 +330,6 @@ async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] 
 
 
 async def _stored(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
-    """Return the record of the last takeover, active or ended, and the version of its document; None: none yet."""
     document = await coordination.read(TAKEOVER)
     return (decode_takeover(document.data), document.version) if document is not None else None
 

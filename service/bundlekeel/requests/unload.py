@@ -121,7 +121,6 @@ class Unload(Move):
         return replace(unloads, waiting=(*waiting, *unloads.waiting), refused=(*stays, *unloads.refused))
 
     async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
-        """Return the owner of each bundle, and a refusal for each bundle without a usable owner."""
         owners, refused = dict[str, str](), list[Refusal]()
         for bundle in bundles:
             try:

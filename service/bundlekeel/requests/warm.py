@@ -30,7 +30,7 @@ WARM_PLANS: Final = 3
 
 
 class Warm(Relocation):
-    """The request to warm up a broker."""
+    """The request to fill a broker gradually (warm-up)."""
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Store a request to fill a broker gradually; with `dry_run`, only return the moves."""
@@ -63,7 +63,7 @@ class Warm(Relocation):
 
 
 class WarmTracker:
-    """Starts and ends warm-ups for the leader's cycle."""
+    """Starts and ends warm-ups (gradual filling of brokers) for the leader's cycle."""
 
     def __init__(self, shared_state: SharedState, clock: Clock) -> None:
         self._shared_state, self._clock = shared_state, clock

@@ -134,7 +134,6 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
 
 
 async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
-    """Return the topic of this name, or its partitions. Raises ConfigError if there are too many."""
     topic = await topic_named(name, metadata)
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
     if partitions > MOST_PARTITIONS:

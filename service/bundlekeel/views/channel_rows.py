@@ -10,8 +10,7 @@ from bundlekeel.pulsar.sources.ownership import serving
 
 
 def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
-    """Return the row of a bundle's entry in the channel. `seen_ms`: Unix time at which this sidecar received the
-    entry."""
+    """Return the row of a bundle's entry in the channel. `seen_ms`: Unix time at which this sidecar received it."""
     owner = serving(unit)
     return UnitView(
         bundle=bundle,
@@ -45,7 +44,7 @@ def unit_rows(
     after: str = "",
     limit: int = 1000,
 ) -> list[UnitView]:
-    """Return at most `limit` rows in the order of bundle names. The first is the bundle after `after`.
+    """Return at most `limit` rows in the order of bundle names, from the bundle that follows `after`.
 
     `broker`: only bundles with this destination or source."""
     bundles = sorted(

@@ -169,7 +169,7 @@ def bundles(
     after: str = "",
     limit: int | None = None,
 ) -> list[BundleView]:
-    """Return the matching bundles, largest short-term throughput first. The first is the bundle after `after`.
+    """Return the matching bundles, largest short-term throughput first, from the bundle that follows `after`.
 
     Raises NotFound if the broker or the bundle `after` is unknown, and ConfigError if `namespace` is malformed."""
     snapshot = cluster.snapshot

@@ -77,7 +77,6 @@ def _counted(counts_by_cycle: Sequence[dict[str, int]]) -> list[RefusalSummary]:
 
 
 def _overloads(cycles: Sequence[Json]) -> list[SpellView]:
-    """Return the periods of overload: series of consecutive cycles with an overloaded broker."""
     spells: list[SpellView] = []
     before = False
     for record in cycles:

@@ -201,7 +201,6 @@ def _unblocked(blocks: list[CodeView]) -> str:
 
 
 def _example(refusals: list[Refusal]) -> str:
-    """Return the first refusal as text, with the number of refusals if there are several."""
     first = f"{refusals[0].bundle} {refusals[0].detail}".strip()
     return first if len(refusals) == 1 else f"{numbered(len(refusals), 'bundle')}, the first one {first}"
 
@@ -266,7 +265,6 @@ async def _unreported(bundle: str, why_input: WhyInput) -> tuple[str | None, str
 
 
 def _reported(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
-    """Explain a bundle that a broker reports: (owner, sentence, codes, action)."""
     row = snapshot.bundles.names.index(bundle)
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
     plan = why_input.cluster.report.plan if why_input.cluster.report else None
@@ -310,7 +308,6 @@ def _reported(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> tuple[str
 
 
 def _action(code: Code, bundle: str) -> str:
-    """Return what an operator can do about an obstacle of a bundle."""
     return _ACTIONS.get(code, _WAIT).format(namespace=namespace_of(bundle))
 
 
@@ -359,7 +356,6 @@ def _joined(detail: str, end: str) -> str:
 
 
 def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
-    """Explain why a bundle stays although nothing blocks it, by the load of its broker: (sentence, action)."""
     load = next((item for item in plan.loads if item.broker == broker), None) if plan else None
     if plan is None or load is None:
         return "no plan yet" if plan is None else plan.verdict.sentence, "wait for a plan that knows its broker"
@@ -379,7 +375,6 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
 
 
 def _paused(snapshot: Snapshot, why_input: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:
-    """Return the pauses that apply to a bundle or a broker, each with its end."""
     codes = []
     for scope, pause in sorted(why_input.cluster.desired.all_pauses().items()):
         kind, _, name = scope.partition(":")

@@ -94,7 +94,7 @@ class WarmUps(Protocol):
         `acting`: whether moves are allowed. Only then finished warm-ups end."""
 
     async def warm_up(self, brokers: Collection[str]) -> None:
-        """Request a warm-up of these brokers, unless operators have other requests for them. Never raises."""
+        """Request a warm-up of these brokers, except cordoned and drained ones. Never raises."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -230,7 +230,7 @@ class Cycle:
         return self.progress_boot
 
     async def _observe(self) -> Snapshot:
-        """Read a snapshot and all inputs of a plan, and detect moves that Bundlekeel did not start."""
+        """Read a snapshot and all inputs of a plan, and detect external moves (not by Bundlekeel)."""
         await self.gate.observe_migration()
         self.observer.in_transit = self.cycle_state.ledger.bundles()
         self.status.snapshot, self.status.picture = snapshot, picture = await self.observer.snapshot()
@@ -266,7 +266,6 @@ class Cycle:
         self._change(transitions.external_moves_noted(self.cycle_state, changes, drains, now))
 
     async def _plan(self, snapshot: Snapshot) -> tuple[PlanInput, PlanResult]:
-        """Plan on this snapshot, and judge the effects of earlier moves."""
         plan_input, result = await self.decide(self.plan_input(snapshot))
         state = self.cycle_state
         ledger = transitions.settled_ledger(state, plan_input, result)
@@ -299,7 +298,7 @@ class Cycle:
         )
 
     async def compute(self, inputs: PlanInput) -> PlanResult:
-        """Compute a plan, and return only the result of `decide`."""
+        """Compute a plan as `decide` does, and return only the result."""
         return (await self.decide(inputs))[1]
 
     async def decide(self, inputs: PlanInput) -> tuple[PlanInput, PlanResult]:
@@ -406,7 +405,7 @@ class Cycle:
                 self.status.snapshot, self.status.picture = snapshot, picture
 
     async def _split(self, report: CycleReport, splits: Sequence[Split]) -> None:
-        """Split bundles at their owners. The next snapshot contains the children even if brokers do not report them."""
+        """Split bundles at their owners. The next snapshot contains the new bundles even if none reports them."""
         started, epoch = self.clock.boot(), self._own_epoch()
 
         async def ended(outcome: SplitOutcome) -> None:
@@ -425,7 +424,6 @@ class Cycle:
         report.seconds["split"] = self.clock.boot() - started
 
     async def _record(self, report: CycleReport, decided: tuple[PlanInput, PlanResult] | None) -> CycleReport:
-        """Write journal, history and metrics, and store the state if this sidecar leads."""
         self.status.report = report
         epoch = self.epoch if self.leads else None
         if epoch is not None and report.completed:

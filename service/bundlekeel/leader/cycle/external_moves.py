@@ -81,8 +81,7 @@ class ExternalMoveWatch:
         return confirmed
 
     async def _confirmed(self, change: ExternalMove) -> bool:
-        """Return whether the bundle's owner in the store confirms the move, because the data in a load report may be
-        old."""
+        """Return whether the bundle's owner in the metadata store confirms the move: a load report may be outdated."""
         try:
             owner = await self._ownership.owner(change.bundle)
         except (StoreError, CodecError):
@@ -100,7 +99,6 @@ def second_balancer(moves: ExternalMoves, now_ms: int) -> Obstacle | None:
 
 
 def _landings(moves: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, Landing]:
-    """Return the last arrival of each bundle that Bundlekeel moved within the last hour."""
     landings: dict[str, Landing] = {}
     for record in moves:
         at, landed = int(record.get("landed_ms") or 0), str(record.get("landed_on") or "")

@@ -28,7 +28,7 @@ MOST_SCALE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveUsageView(Answer):
-    """Resources of its broker that a bundle uses."""
+    """Resources that a bundle uses at its broker."""
 
     cpu: Annotated[float, Doc("percent of a core")]
     direct_memory: Annotated[float, Doc("MiB")]

@@ -68,7 +68,6 @@ class Planner:
         return (await self._cycle.compute((await self._input(request, self._cycle.demand_snapshot()))[0])).plan
 
     async def _input(self, request: PlanRequest, snapshot: Snapshot) -> tuple[PlanInput, tuple[Refusal, ...]]:
-        """Return the input of the plan, and refusals for bundles of removed brokers that no broker can take."""
         plan_input = self._cycle.plan_input(snapshot)
         plan_input = replace(plan_input, params=parameters_of(request, plan_input.params))
         return await self._in_turn(_altered, plan_input, request) if request.what_if else (plan_input, ())
@@ -283,7 +282,7 @@ def move_view(move: Move) -> MoveView:
 
 
 def refusal_view(item: Refusal) -> RefusalView:
-    """Return a refusal in the form of the API."""
+    """Return a refusal (why a bundle does not move) in the form of the API."""
     return RefusalView(**item._asdict() | {"code": item.code.value}, explanation=EXPLANATIONS[item.code])
 
 

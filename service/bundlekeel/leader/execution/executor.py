@@ -204,7 +204,6 @@ class TermExecutor:
         return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to be read again")
 
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
-        """Write the intent. Returns None, or a refusal if the write fails: then no request is sent."""
         intent = move_state.intent()
         change = DocumentChange(path=intent.path, data=intent.encode(), create=True)
         try:
@@ -398,7 +397,7 @@ class Executor:
         prepare: Callable[[SplitChildren], None],
         on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
-        """Split bundles of this term, one at a time. `prepare` receives the children right before each call."""
+        """Split bundles of this term, one at a time. `prepare` receives the new bundles right before each call."""
         if self._splitter is None or epoch != self._epoch:
             return []
         outcomes = []
@@ -504,5 +503,4 @@ class Executor:
         self._on_outcome(outcome)
 
     def _changes(self, outcome: MoveOutcome) -> Sequence[DocumentChange]:
-        """Return the changes that store a move's record, for the write that removes its intent."""
         return self._shared_state.move_change(outcome.record())

@@ -97,8 +97,8 @@ class MoveOutcome(MoveRequest):
     def unless_stale(self, code: Code | None) -> MoveOutcome:
         """Return this outcome; or, if the store is outdated, an unknown outcome with `code`.
 
-        `done` stays, because the destination itself wrote its ownership. `refused` stays, because it does not depend on
-        the store."""
+        An outcome `done` stays, because the destination itself wrote its ownership, and `refused` stays, because it
+        does not depend on the store."""
         if code is None or self.outcome in ("done", "refused"):
             return self
         return replace(self, outcome="unknown", code=code, landed_on="", landed_wall_ms=0)
@@ -152,7 +152,7 @@ ChangesFor = Callable[[MoveOutcome], Sequence[DocumentChange]]
 
 
 def no_changes(_outcome: MoveOutcome) -> Sequence[DocumentChange]:
-    """Return no changes: the default of callers that store nothing when an intent is removed (`ChangesFor`)."""
+    """Return nothing: the default of `ChangesFor`, if only the intent is removed."""
     return ()
 
 
@@ -257,7 +257,7 @@ def is_over(intent: TimedIntent | None, waited: float, margin_seconds: float) ->
 
 
 def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, margin_seconds: float) -> bool:
-    """Return whether the intent's only call has ended: the destination owns the bundle, or enough time has passed."""
+    """Return whether a move's outcome is final: the destination owns the bundle, or the call must have ended."""
     if owner is None:
         return is_over(intent, waited, margin_seconds)
     if owner.disabled:
@@ -268,7 +268,6 @@ def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, marg
 def _settled(
     intent: Intent | None, bundle: str, owner: Owner | None, waited: float, *, clock: Clock, epoch: int
 ) -> MoveOutcome:
-    """Return the outcome of a move of another epoch, derived from the current owner."""
     landed = owner.broker_id if owner is not None and not owner.disabled else ""
     outcome = MoveOutcome(
         bundle=bundle,

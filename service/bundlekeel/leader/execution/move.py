@@ -231,11 +231,10 @@ class MoveState:
         return await confirm("")
 
     async def confirm(self, error: str, *, on_unowned: Callable[[], None] = _nothing) -> MoveOutcome:
-        """Read the owner of the bundle until it is final or the deadline passes.
+        """Read the owner of the bundle until the owner is final or the deadline passes.
 
         `error`: error of the call if its result is unknown. While the owner is releasing the bundle, there is no
-        outcome yet. `on_unowned` is called if no broker owns the bundle.
-        """
+        outcome yet. `on_unowned` is called if no broker owns the bundle."""
         clock, limits = self.ports.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
         pause, owner, source_seen = limits.poll_first_seconds, None, 0

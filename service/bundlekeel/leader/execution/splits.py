@@ -1,10 +1,11 @@
-"""Steps of one split: compute the position, write the intent, call, and read the boundaries again.
+"""Steps of one split: compute the position, write the intent, call the broker, and read the boundaries again.
 
-policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries
-(-> ownership channel).
+policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries (-> ownership
+channel).
+
 In extensible mode brokers reject more than one position per call (412), so a plan requests only one. The call is sent
-at most once. If its result is unknown, or another epoch did not finish, the boundaries decide. Children stay on their
-broker until the next plan moves them.
+at most once. If its result is unknown, or an earlier leader did not finish the split, the boundaries decide. The new
+bundles stay on their broker until the next plan moves them.
 """
 
 from __future__ import annotations
@@ -117,7 +118,6 @@ class Splitter:
             raise SplitRefused(refusal.code, refusal.detail)
 
     async def _positions(self, split: Split, max_bundles: int) -> SplitChildren:
-        """Return the new bundles of a split. Raises SplitRefused if the bundle must not or cannot be split."""
         if self._ended:
             raise SplitRefused(self._ended, "not begun")
         await self._check_policy(split)
@@ -295,7 +295,6 @@ def cut_of(split: Split, topics: Sequence[TopicLoad]) -> SplitChildren:
 
 
 def _weights(rule: str, topics: Sequence[TopicLoad]) -> list[float]:
-    """Return the weight of each topic for the limit `rule` that the bundle exceeds."""
     if rule == "topics":
         return [1.0] * len(topics)
     if rule == "sessions":

@@ -35,7 +35,7 @@ ACTED_ON: Final = ("modular", "extensible")
 
 
 class GateCheck(Enum):
-    """The checks, in their order. The value is the condition that must hold."""
+    """The checks of the gate, in their order. The value is the condition that must hold."""
 
     MIGRATION = "the brokers do not move their metadata to another store, and have not moved it"
     TASK = "the requesting task was not stopped"
@@ -58,7 +58,7 @@ class GateCheck(Enum):
 
 
 class Action(Enum):
-    """The kinds of action. The value describes them."""
+    """The kinds of action that the gate checks. The value describes them."""
 
     PLAN = "moves and splits that a cycle plans automatically"
     RELOCATION = "moves of a drain or a warm-up, in a cycle"

@@ -73,7 +73,7 @@ def pause_text(scope: str, pause: Pause) -> str:
 
 
 def ends_of(requests: Mapping[str, LastingRequest]) -> dict[str, int]:
-    """Return the end of each request in Unix ms; 0: an operator ends it."""
+    """Return the end of each request by name, in Unix ms; 0: an operator ends it."""
     return {name: request.until_ms for name, request in requests.items()}
 
 

@@ -57,7 +57,6 @@ class Calendar:
         return allowed.until_ms if allowed.allow == "overload" else None
 
     def _local(self, at_ms: int) -> str:
-        """Return the time as text in the time zone of the first window."""
         zone = self._windows[0].time_zone
         return f"{_moment(at_ms, zone):%Y-%m-%d %H:%M} {zone}"
 

@@ -174,8 +174,6 @@ class _ReportShape(msgspec.Struct):
 
 
 class _RequestShape(msgspec.Struct):
-    """The possible fields of a request of any kind."""
-
     kind: str = "plan"
     hash: str = ""
     by: str = ""

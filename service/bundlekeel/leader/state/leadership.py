@@ -130,7 +130,9 @@ class Leadership:
             raise StoreError("the connection to the metadata store is suspended")
 
     def current_epoch(self) -> int:
-        """Return the epoch with which writes are fenced. Raises LeadershipLost if this sidecar does not lead."""
+        """Return the epoch that this leader's writes contain, so that the store can reject them after the term.
+
+        Raises LeadershipLost if this sidecar does not lead."""
         if self.epoch is None or not self.leading:
             raise LeadershipLost("we do not lead")
         return self.epoch

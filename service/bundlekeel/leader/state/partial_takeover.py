@@ -38,7 +38,7 @@ def adopted(values: Mapping[str, str], namespaces: tuple[str, ...]) -> Mapping[s
 
 
 def scoped(params: Parameters, namespaces: tuple[str, ...]) -> Parameters:
-    """Return the parameters limited to these namespaces; namespaces that the settings do not include stay omitted."""
+    """Return the parameters limited to those of these namespaces that the settings include."""
     if not namespaces:
         return params
     included = np.zeros(len(namespaces), dtype=bool)

@@ -188,7 +188,6 @@ class SharedState:
         return True
 
     async def _read_moves(self) -> bool:
-        """Read the records of moves. Return False if this sidecar has newer data than the read result."""
         mark, records = self._mark, list[dict[str, Any]]()
         index, chunk = 0, list[dict[str, Any]]()
         documents, unreadable = list[Document](), dict[str, str]()
@@ -337,10 +336,9 @@ class SharedState:
             self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)
 
     async def save_averages(self, averages: Averages) -> None:
-        """Store a checkpoint of the averages, one node at a time, because they may not fit into one request.
+        """Store a checkpoint of the bundles' averages, one node at a time: they may not fit into one request.
 
-        Encoding runs in a thread. Nodes are independent, so one that is older than the others does no harm.
-        """
+        Encoding runs in a thread. Nodes are independent, so one that is older than the others does no harm."""
         if not self.leading:
             return
         epoch, wall_ms, path = self.current_epoch(), self._clock.wall_ms(), AVERAGES
@@ -367,10 +365,9 @@ class SharedState:
         self._chunks[path] = await store_blob(self._coordination, epoch, path, value, chunks)
 
     def move_change(self, record: dict[str, Any]) -> list[DocumentChange]:
-        """Return the fenced changes that add one move record, for the same write that removes its intent.
+        """Return the changes that add one move record, for the same write that removes the move's intent.
 
-        After a failed write, call it again: the new changes include records that were added in the meantime.
-        """
+        After a failed write, call it again: the new changes include records that were added in the meantime."""
         chunk = list(self._open_chunk)
         place = next((n for n, item in enumerate(chunk) if _same_move(item, record)), len(chunk))
         # An earlier write stored this record as unknown, and the intent remained. Now the owner is known.
