@@ -180,7 +180,7 @@ class Split(ManualMoves):
     def _boundaries(
         self, bundle: str, owner: str, topics: Sequence[TopicLoad], algorithm: SplitAlgorithm | None
     ) -> tuple[int, ...]:
-        """Return the boundaries at which the broker would split, computed by its algorithm with its own limits.
+        """Return the boundaries at which the broker would split, by the broker's algorithm and limits.
 
         Raises SplitRefused if the broker would not split the bundle."""
         name = parse_bundle(bundle)

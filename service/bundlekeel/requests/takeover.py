@@ -139,8 +139,8 @@ async def takeover(
 async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence[str] = ()) -> TakeoverResult:
     """Return the result that `takeover` would have, with its warnings, without any change.
 
-    Shows a broker that cannot be queried as not verified, but `takeover` would fail. Raises Conflict and AdminApiError
-    for the other reasons of `takeover`."""
+    If a broker cannot be queried, `takeover` would fail, but this function only shows the broker as not verified. For
+    all other reasons it raises Conflict and AdminApiError as `takeover` does."""
     last, _ = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()
     answers = await _ask_all(context.admin, context.endpoints)

@@ -265,6 +265,7 @@ async def _unreported(bundle: str, why_input: WhyInput) -> tuple[str | None, str
 
 
 def _reported(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
+    """Explain a bundle that a broker reports: (owner, sentence, codes, action)."""
     row = snapshot.bundles.names.index(bundle)
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
     plan = why_input.cluster.report.plan if why_input.cluster.report else None

@@ -358,7 +358,7 @@ async def _stays_free(move_state: MoveState) -> bool:
 async def _first_broker(move_state: MoveState) -> str:
     """Return the broker to send the unload to: the brokers' leader, which must remember the destination.
 
-    If the leader is unknown, it is the owner of the bundle, which redirects to the leader."""
+    If the leader is unknown, the result is the bundle's owner, which redirects the request to the leader."""
     try:
         leader = await move_state.ports.metadata.metadata_leader()
     except (StoreError, CodecError):

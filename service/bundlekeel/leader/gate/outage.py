@@ -121,7 +121,7 @@ class OutageWatch:
         self._telemetry.gauge("settling_after_outage_seconds", left.seconds if left is not None else 0.0)
 
     def obstacle(self, picture: RawClusterView | None = None) -> Obstacle | None:
-        """Return why nothing may move yet after an outage, or None. `picture`: a new snapshot, to be observed first."""
+        """Return why nothing may move yet after an outage, or None. `picture`: a new snapshot to take into account."""
         if picture is not None:
             now = self._clock.boot()
             self._change(core.noticed(self._state, _registrations(picture), now, self._settle))

@@ -1,4 +1,4 @@
-"""Check scopes of pauses and patterns of exclusions, and match them with the bundles of the latest snapshot."""
+"""Check the scope that a pause names and the pattern that an exclusion names, and count the matching bundles."""
 
 from __future__ import annotations
 
