@@ -252,17 +252,6 @@ class Bundled(_Limited):
         """Do nothing: the limits are fixed."""
 
 
-class Unlimited:
-    """The rule without any limit."""
-
-    def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Return the whole demand of each partition."""
-        return np.array([part.demand for part in parts])
-
-    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Do nothing: there are no limits."""
-
-
 def _by(parts: Sequence[Part], rates: Sequence[float], key: Callable[[Part], int]) -> Mapping[int, float]:
     """Return the sum of the rates by `key`. Partitions without a broker are left out."""
     groups: dict[int, list[float]] = defaultdict(list)

@@ -11,7 +11,7 @@ import argparse
 import resource
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,7 +41,6 @@ class World:
     owner: Ints
     demand: Floats
     random: np.random.Generator
-    told: list[TopicRates] = field(default_factory=list)
 
     @staticmethod
     def of(brokers: int, namespaces: int, tenants: int, seed: int = 7) -> World:

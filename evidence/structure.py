@@ -119,20 +119,22 @@ def second_headers(source: str) -> int:
 def mirrors(trees: Iterable[ast.Module]) -> Iterator[tuple[str, str]]:
     """Yield the pairs of dataclasses that share at least 70 % of the smaller one's fields, of at least five.
 
-    Inherited fields count; a class and its base are not a pair.
+    Inherited fields count, except those of a class from which both inherit: these are defined once.
     """
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     bases = {node.name: {ast.unparse(base).partition("[")[0] for base in node.bases} for node in classes}
     own = {node.name: _fields(node) for node in classes}
 
-    def inherited(name: str) -> set[str]:
-        return own[name].union(*(inherited(base) for base in bases[name] if base in own and base != name))
+    def lineage(name: str) -> set[str]:
+        return {name}.union(*(lineage(base) for base in bases[name] if base in own and base != name))
 
-    fields = [(node.name, inherited(node.name)) for node in classes if _is_dataclass(node)]
-    large = [(name, names) for name, names in fields if len(names) >= _MIN_FIELDS]
-    for (one, first), (other, second) in combinations(large, 2):
-        related = one in bases[other] or other in bases[one]
-        if not related and len(first & second) >= _MIN_SHARE * min(len(first), len(second)):
+    lines = [(node.name, lineage(node.name)) for node in classes if _is_dataclass(node)]
+    for (one, above), (other, beyond) in combinations(lines, 2):
+        once, first, second = (
+            set[str]().union(*(own[name] for name in line)) for line in (above & beyond, above, beyond)
+        )
+        smaller = min(len(first - once), len(second - once))
+        if smaller >= _MIN_FIELDS and len(first & second - once) >= _MIN_SHARE * smaller:
             yield one, other
 
 

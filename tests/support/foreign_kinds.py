@@ -136,10 +136,7 @@ KINDS: Final[dict[str, Kind]] = {
         json.dumps([{"dimensions": {"MBean": "java.lang:type=OperatingSystem"}, "metrics": {"CpuLoad": 0.5}}]).encode(),
     ),
     "CPU time": Kind(decode_cpu_seconds, json.dumps([{"metrics": {"ProcessCpuTime": 1_500_000_000}}]).encode()),
-    "metrics": Kind(
-        decode_signs,
-        json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode(),
-    ),
+    "metrics": Kind(decode_signs, json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode()),
     "page": Kind(decode_lookup_failures, b'pulsar_broker_lookup_failures_total{cluster="c"} 3.0\n'),
     "counters": Kind(
         lambda data: decode_counters(data, from_ms=1, to_ms=2),

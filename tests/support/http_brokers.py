@@ -218,10 +218,7 @@ def _metrics(signs: ClientSigns | None) -> list[dict[str, dict[str, object]]]:
         return [{"metrics": {"jvm_total_memory": 1}, "dimensions": {"metric": "jvm_metrics"}}]
     latency = signs.latency_ms
     stored = {} if latency is None else {f"brk_AddEntryLatencyBuckets_{latency}_{latency}": 12.5}
-    opened: dict[str, object] = {
-        "brk_connection_created_total_count": signs.connections,
-        "brk_active_connections": 3,
-    }
+    opened: dict[str, object] = {"brk_connection_created_total_count": signs.connections, "brk_active_connections": 3}
     failed: dict[str, object] = {"brk_topic_load_failed_count": float(signs.failures), "brk_topic_load_rate_s": 0.1}
     return [
         {"metrics": {"brk_ml_AddEntryErrors": 0.0, **stored}, "dimensions": {"namespace": "public/default"}},

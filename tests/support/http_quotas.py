@@ -75,10 +75,7 @@ def _policies(model: BrokerModel, namespace: str) -> dict[str, Any]:
 
 
 def _rate(rate: Rate, side: str) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        f"{side}ThrottlingRateInMsg": rate.messages,
-        f"{side}ThrottlingRateInByte": rate.size,
-    }
+    document: dict[str, Any] = {f"{side}ThrottlingRateInMsg": rate.messages, f"{side}ThrottlingRateInByte": rate.size}
     if side == DISPATCH:
         document |= {"relativeToPublishRate": rate.relative, "ratePeriodInSecond": rate.period}
     return document

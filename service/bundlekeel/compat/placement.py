@@ -17,24 +17,6 @@ from bundlekeel.model.snapshot import Bools
 from bundlekeel.planning.memory import CompatMemory
 
 
-def select(
-    picture: CompatPicture,
-    params: Parameters,
-    memory: CompatMemory,
-    placement: str,
-    row: int,
-    candidates: Ints,
-    seed: int = 0,
-) -> tuple[Ints, int, CompatMemory]:
-    """Return (rows of the set from which the class draws, drawn row, new memory).
-
-    Without candidates, the set is empty and the row -1. `row`: row of the bundle; -1: a bundle without data.
-    """
-    placer = Placer(picture, params, memory, placement, seed)
-    allowed, drawn = placer.select(row, candidates)
-    return allowed, drawn, placer.memory()
-
-
 class Placer:
     """Selects targets for one bundle at a time, as the broker does for the bundles of one cycle."""
 

@@ -12,7 +12,8 @@ from typing import Annotated, NamedTuple
 
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
-from bundlekeel.model.response_fields import Bundle, Like
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.response_fields import Bundle, Hash, Like, PictureMs
 
 Traffic4 = tuple[float, float, float, float]
 
@@ -140,7 +141,18 @@ class BrokerLoad(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlanHead(Answer):
+    """Fields that a plan and the responses about it share."""
+
+    hash: Hash
+    wall_ms: PictureMs
+    strategy: Annotated[str, Doc("strategy, which selected the bundles to move", grows=STRATEGIES)]
+    placement: Annotated[str, Doc("placement, which selected the targets", grows=PLACEMENTS)]
+    verdict: Annotated[Verdict, Doc("verdict: why bundles move, or none")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(PlanHead):
     """Decisions of one cycle.
 
     `groups`: verdicts of groups of brokers, if policies forbid moves between them; `verdict` is then that of the most
@@ -150,12 +162,8 @@ class Plan:
     not change. `hash`: covers the decisions and their input, so equal hashes mean equal decisions.
     """
 
-    wall_ms: int
-    strategy: str
-    placement: str
     seed: int
     snapshot_digest: str
-    verdict: Verdict
     brokers: tuple[Verdict, ...]
     moves: tuple[Move, ...]
     refusals: tuple[Refusal, ...]

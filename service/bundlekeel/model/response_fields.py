@@ -33,7 +33,6 @@ Explanation = Annotated[str, Doc("meaning of the code")]
 Hash = Annotated[str, Doc("digest of the plan; it is executed only if planning again gives the same digest")]
 Reason = Annotated[str, Doc("reason that the requester entered")]
 Sentence = Annotated[str, Doc("summary as a sentence")]
-SinceMs = Annotated[int, Doc("time of the request or change")]
 PictureMs = Annotated[int, Doc("time of the snapshot on which the decision is based")]
 WallMs = Annotated[int, Doc("time of the event")]
 
@@ -46,3 +45,12 @@ class TrafficView(Answer):
     msg_rate_out: Annotated[float, Doc("msg/s delivered")]
     throughput_in: Annotated[float, Doc("bytes/s published")]
     throughput_out: Annotated[float, Doc("bytes/s delivered")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested(Answer):
+    """Fields of responses about a stored request."""
+
+    by: By
+    reason: Reason
+    since_ms: Annotated[int, Doc("time of the request or change")]

@@ -55,8 +55,6 @@ class ManualPlan:
     `candidates`: score or obstacle of every other broker. `loads`: all brokers before and after the move.
     """
 
-    bundle: str
-    source: str
     move: Move | None = None
     refusal: Refusal | None = None
     candidates: tuple[TargetCandidate, ...] = ()
@@ -157,7 +155,7 @@ class _ManualDraft:
         candidates = self._candidates(row, index[source], left)
         if self._stopped is not None:
             refusal = self._stopped._replace(bundle=bundle, broker=source)
-            return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates))
+            return ManualPlan(refusal=refusal, candidates=tuple(candidates))
         code, detail = (Code.SAME_BROKER, "") if target == source else self._bound(row)
         fitting = [item for item in candidates if item.code is None and target in ("", item.broker)]
         if code is None and not fitting:
@@ -172,7 +170,7 @@ class _ManualDraft:
         )
         runner_up = index[others[0].broker] if others else -1
         move = draft.take(row, index[source], index[best.broker], rule=RULE, threshold=0.0, runner_up=runner_up)
-        return ManualPlan(bundle=bundle, source=source, move=move, candidates=tuple(candidates))
+        return ManualPlan(move=move, candidates=tuple(candidates))
 
     def _bound(self, row: int) -> tuple[Code | None, str]:
         """Return the code and detail of the reason why this bundle (row) may not move to any broker; None: it may."""
@@ -225,8 +223,7 @@ class _ManualDraft:
 def _refused(
     bundle: str, source: str, code: Code, detail: str, candidates: list[TargetCandidate] | None = None
 ) -> ManualPlan:
-    refusal = Refusal(code, bundle, source, detail)
-    return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates or ()))
+    return ManualPlan(refusal=Refusal(code, bundle, source, detail), candidates=tuple(candidates or ()))
 
 
 def _stopped(situation: Situation) -> Refusal | None:

@@ -48,7 +48,10 @@ class BoundedCalls(Generic[Name]):
         self.under_way.pop(name, None)
         # It fails, for example, if another sidecar leads now. A caller that needs the response repeats the call.
         if not task.cancelled() and task.exception() is not None:
-            _log.info("late call to a broker failed, a later quota cycle repeats it", error=str(task.exception()))
+            _log.info(
+                "call to a broker failed after its time limit; a later quota cycle repeats it",
+                error=str(task.exception()),
+            )
 
     async def stop(self) -> None:
         """Cancel all running calls."""

@@ -11,19 +11,16 @@ import msgspec
 from bundlekeel.leader.gate.patterns import count_matches, pattern_of
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import NotFound
-from bundlekeel.model.response_fields import By, Reason, SinceMs
+from bundlekeel.model.response_fields import Requested
 from bundlekeel.requests.verb import Matched, UntilMs, Verb, as_stored, drop, put
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExclusionView(Answer):
+class ExclusionView(Requested):
     """An exclusion of bundles or brokers from moves."""
 
     pattern: Annotated[str, Doc("`t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed")]
     until_ms: UntilMs
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

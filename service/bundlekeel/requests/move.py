@@ -47,7 +47,7 @@ class Move(ManualMoves):
         plan = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
         kind = "transfer" if to else "unload"
         candidates = [self._candidate(item) for item in plan.candidates]
-        answer = _answer(kind, name, whole, plan, candidates=candidates, override_cool_down=override_cool_down)
+        answer = _answer(kind, name, whole, owner, plan, candidates=candidates, override_cool_down=override_cool_down)
         if plan.move is None:
             return answer, {}
         target = plan.move.target
@@ -102,6 +102,7 @@ def _answer(
     kind: str,
     name: str,
     whole: WholeBundle,
+    owner: str,
     plan: ManualPlan,
     *,
     candidates: list[CandidateView],
@@ -112,14 +113,14 @@ def _answer(
     return ManualMoveView(
         kind=kind,
         name=name,
-        bundle=plan.bundle,
-        source=plan.source,
+        bundle=whole.bundle,
+        source=owner,
         target=move.target if move is not None else None,
         move=move_view(move) if move is not None else None,
         refusals=[refusal_view(plan.refusal)] if plan.refusal is not None else [],
         candidates=candidates,
         loads=list(plan.loads),
         sentence=f"{sentence}; refused: {text_of(plan.refusal)}" if plan.refusal is not None else sentence,
-        hash=hash_of(kind, plan.bundle, plan.source, move.target if move is not None else ""),
+        hash=hash_of(kind, whole.bundle, owner, move.target if move is not None else ""),
         override_cool_down=override_cool_down,
     )

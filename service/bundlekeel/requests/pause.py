@@ -11,18 +11,15 @@ from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.leader.state.documents import Pause as StoredPause
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import NotFound
-from bundlekeel.model.response_fields import By, Reason, SinceMs
+from bundlekeel.model.response_fields import By, Reason, Requested
 from bundlekeel.requests.verb import Matched, UntilMs, Verb, as_stored, drop, put
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScopePauseView(Answer):
+class ScopePauseView(Requested):
     """A pause of everything, or of one tenant, namespace or broker (the scope)."""
 
     scope: Annotated[str, Doc("`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`; empty: everything")]
-    reason: Reason
-    by: By
-    since_ms: SinceMs
     until_ms: UntilMs
 
 

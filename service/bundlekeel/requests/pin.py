@@ -10,20 +10,17 @@ import msgspec
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import ConfigError, NotFound
 from bundlekeel.model.names import as_pulsar_writes
-from bundlekeel.model.response_fields import Bundle, By, Reason, SinceMs
+from bundlekeel.model.response_fields import Bundle, Requested
 from bundlekeel.requests.verb import UntilMs, Verb, drop, put
 from bundlekeel.requests.where import whole_bundles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinView(Answer):
+class PinView(Requested):
     """A pin: a bundle that stays at its broker."""
 
     bundle: Bundle
     until_ms: UntilMs
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

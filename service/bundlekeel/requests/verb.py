@@ -17,10 +17,10 @@ from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.leader.gate.in_force import LeftAlone
 from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, request_record
 from bundlekeel.model.codes import LASTING, explain
-from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.doc import Doc
 from bundlekeel.model.errors import Conflict, NotFound, SnapshotError
 from bundlekeel.model.names import as_pulsar_writes
-from bundlekeel.model.response_fields import CODE_OR_EMPTY, Broker, By, Reason, SinceMs
+from bundlekeel.model.response_fields import CODE_OR_EMPTY, Broker, Requested
 from bundlekeel.model.text_format import unknown_broker
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
@@ -45,13 +45,10 @@ HeldExplanation = Annotated[str, Doc("meaning of the code; empty: no code")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestView(Answer):
+class RequestView(Requested):
     """A cordon (no bundle moves to the broker) or warm-up (the broker is filled) of a broker."""
 
     broker: Broker
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, kw_only=True)

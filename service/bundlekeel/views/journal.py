@@ -19,8 +19,6 @@ JournalKind = Literal[
 
 SPLIT_OUTCOMES = ("done", "unknown", "refused")
 _ADOPTIONS = ("recommended", "refused", "adopted", "kept", "reverted")
-_EPOCH = "epoch of the leader that started it; -1: unknown"
-_CAUSE = "number of the cycle that started it, as a string, or the id of the task"
 _DESTINATION = "broker that the bundle was sent to"
 _RATE = "(`messages` in msg/s, `bytes` in bytes/s; -1: no limit)"
 _GROUP_FORM = (
@@ -76,11 +74,23 @@ class CycleRecord(OtherRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoveRecord(OtherRecord):
+class _FinishedRecord(OtherRecord):
+    """Fields of a finished move or split."""
+
+    bundle: Annotated[str, Doc("the bundle")]
+    code: Annotated[str, Doc("code of the reason if the outcome is not `done`; empty: none", grows=CODE_OR_EMPTY)]
+    error: Annotated[str, Doc("error from the broker or the metadata store; empty: none")]
+    started_ms: Annotated[int, Doc("start time")]
+    epoch: Annotated[int, Doc("epoch of the leader that started it; -1: unknown")]
+    intent: Annotated[str, Doc("id of the stored intent, with which a new leader finishes it")]
+    cycle: Annotated[str, Doc("number of the cycle that started it, as a string, or the id of the task")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveRecord(_FinishedRecord):
     """A move of a bundle that has ended."""
 
     kind: Annotated[Literal["move"], Doc("kind of the record")]
-    bundle: Annotated[str, Doc("the bundle")]
     source: Annotated[str, Doc("broker that owned the bundle")]
     destination: Annotated[str, Doc(_DESTINATION)]
     landed_on: Annotated[str, Doc("broker that owns the bundle now; empty: none, or unknown")]
@@ -91,16 +101,10 @@ class MoveRecord(OtherRecord):
             grows=OUTCOMES,
         ),
     ]
-    code: Annotated[str, Doc("code of the reason if the outcome is not `done`; empty: none", grows=CODE_OR_EMPTY)]
-    error: Annotated[str, Doc("error from the broker or the metadata store; empty: none")]
-    started_ms: Annotated[int, Doc("start time")]
     landed_ms: Annotated[int, Doc("time at which the new owner was first observed; 0: no owner observed")]
     seconds: Annotated[float, Doc("duration, including the wait in the queue")]
     hops: Annotated[list[str], Doc("brokers that redirected the unload request")]
     topic: Annotated[str, Doc("topic whose lookup makes the destination load the bundle; empty: none is known")]
-    epoch: Annotated[int, Doc(_EPOCH)]
-    intent: Annotated[str, Doc("id of the stored intent, with which a new leader finishes it")]
-    cycle: Annotated[str, Doc(_CAUSE)]
     predicted: Annotated[
         dict[str, float],
         Doc(
@@ -116,23 +120,16 @@ class MoveRecord(OtherRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitRecord(OtherRecord):
+class SplitRecord(_FinishedRecord):
     """A split of a bundle that has ended."""
 
     kind: Annotated[Literal["split"], Doc("kind of the record")]
-    bundle: Annotated[str, Doc("the bundle")]
     broker: Annotated[str, Doc("broker that owned the bundle")]
     rule: Annotated[str, Doc("rule that selected the bundle")]
     outcome: Annotated[str, Doc("`done`, `unknown` or `refused` (nothing was done)", grows=SPLIT_OUTCOMES)]
-    code: Annotated[str, Doc("code of the reason if the outcome is not `done`; empty: none", grows=CODE_OR_EMPTY)]
-    error: Annotated[str, Doc("error from the broker or the metadata store; empty: none")]
     positions: Annotated[list[int], Doc("hashes at which the bundle was divided")]
     children: Annotated[list[str], Doc("bundles that replace it; empty: not `done`")]
-    started_ms: Annotated[int, Doc("start time")]
     seconds: Annotated[float, Doc("duration")]
-    epoch: Annotated[int, Doc(_EPOCH)]
-    intent: Annotated[str, Doc("id of the stored intent, with which a new leader finishes it")]
-    cycle: Annotated[str, Doc(_CAUSE)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,7 +162,5 @@ class FeedContract:
             assert after.status.since_ms > before.status.since_ms
             await kit.say()
             await tables_where(
-                kit,
-                feed,
-                lambda tables: all(tables.latest[b].load_ms >= after.status.since_ms for b in kit.broker_ids),
+                kit, feed, lambda tables: all(tables.latest[b].load_ms >= after.status.since_ms for b in kit.broker_ids)
             )

@@ -59,11 +59,16 @@ async def test_each_fault_has_field_reason_value_and_what_is_allowed(
 
 async def test_every_fault_is_listed_with_its_own_value() -> None:
     """In the order in which they were found."""
-    problem = await refused("POST", "plans", {"traffic_scale": -1, "remove_brokers": ["b", 5]})
-    assert [(fault["field"], fault["value"]) for fault in problem["errors"]] == [
+    problem = await refused("POST", "plans", {"traffic_scale": -1, "remove_brokers": ["b", 5], "stratagy": "avg"})
+    assert [(fault["field"], fault.get("value")) for fault in problem["errors"]] == [
         ("remove_brokers.1", 5),
         ("traffic_scale", -1),
+        ("stratagy", None),
     ]
+    assert problem["detail"].endswith(
+        "; traffic_scale = -1: must be more than 0; "
+        "stratagy: no field of this request; /api/v1/openapi.json lists those that are"
+    )
     assert (problem["field"], problem["value"]) == ("remove_brokers.1", 5)
 
 
@@ -75,11 +80,7 @@ async def test_every_fault_is_listed_with_its_own_value() -> None:
             "members",
             "members = 't:x': unknown",
         ),
-        (
-            ConfigError("quotas.groups.acme: limits nothing", field="quotas.groups.acme"),
-            "body",
-            "body: limits nothing",
-        ),
+        (ConfigError("quotas.groups.acme: limits nothing", field="quotas.groups.acme"), "body", "body: limits nothing"),
         (
             ConfigError("quotas.groups.acme = 'acme': not a name", field="quotas.groups.acme", value="acme"),
             "name",

@@ -171,8 +171,10 @@ def test_probes_name_their_parameter(document: dict[str, Any]) -> None:
 
 
 def test_a_summary_is_a_sentence_for_people(document: dict[str, Any]) -> None:
-    """Not the name of a function, and none twice."""
+    """Not the name of a function, and none twice. The description does not repeat it."""
     summaries = {name: operation["summary"] for name, operation in operations(document)}
+    described = [item for _, item in operations(document) if "description" in item]
+    assert described and not [item for item in described if item["summary"] in item["description"]]
     assert [name for name, summary in summaries.items() if " " not in summary or len(summary) > 120] == []
     assert len(set(summaries.values())) == len(summaries)
 

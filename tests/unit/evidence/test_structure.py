@@ -41,7 +41,7 @@ def test_a_second_header_stands_alone_below_a_definition() -> None:
 
 
 def test_mirrors_share_fields_that_they_do_not_inherit() -> None:
-    """At least 70 % of the smaller class's fields, which are five or more; a class and its base are not a pair."""
+    """At least 70 % of the smaller class's fields, which are five or more, without those of a class above both."""
     code = """
 @dataclass
 class A:
@@ -53,6 +53,12 @@ class B:
 @dataclass
 class C(A):
     f: int
+@dataclass
+class D(A):
+    g: int
+@dataclass
+class E(C):
+    h: int
 @dataclass
 class Small:
     a: int; b: int; c: int; d: int

@@ -193,7 +193,7 @@ def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, c
     sidecar.do(sidecar.shop.turns())
     result = sidecar.run("quota", *command.split(), *SIGNED)
     assert result.exit_code == 0 and "warning" not in result.stdout
-    expected = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
+    expected = f"warning: the brokers' rate limits do not change (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
     assert result.stderr.startswith(expected) and "docs/operations/quotas.md" in result.stderr
 
 

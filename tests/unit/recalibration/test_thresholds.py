@@ -20,7 +20,6 @@ from bundlekeel.model.parameters import Parameters, coerce, defaults
 from bundlekeel.recalibration.rules.thresholds import (
     RANGES,
     AdoptionRules,
-    Thresholds,
     checked,
     difference,
     searched,
@@ -232,7 +231,7 @@ def test_a_good_proposal_has_no_objection() -> None:
 def test_a_document_made_in_python_is_checked_as_well() -> None:
     """The format and the ranges, without the way over JSON."""
     good = thresholds_of(document())
-    future = Thresholds(**{name: getattr(good, name) for name in good.__slots__} | {"format": 9})
+    future = replace(good, format=9)
     assert [item.code for item in checked(future, Parameters(), RULES, NOW_MS)] == [Code.FUTURE_FORMAT]
 
 

@@ -8,16 +8,13 @@ from typing import Annotated, Any, Final
 
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
-from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.model.plan import BrokerLoad, Finish, Move, Split, Verdict
+from bundlekeel.model.plan import BrokerLoad, Finish, Move, PlanHead, Split, Verdict
 from bundlekeel.model.response_fields import (
     Broker,
     CodeName,
     Detail,
     Explanation,
-    Hash,
     Json,
-    PictureMs,
     Sentence,
     TrafficView,
 )
@@ -79,31 +76,21 @@ class PlanImbalance(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSummary(Answer):
+class PlanSummary(PlanHead):
     """A recent plan, without its moves."""
 
-    hash: Hash
-    wall_ms: PictureMs
-    strategy: Annotated[str, Doc("strategy, which selected the bundles to move", grows=STRATEGIES)]
-    placement: Annotated[str, Doc("placement, which selected the targets", grows=PLACEMENTS)]
-    verdict: Annotated[Verdict, Doc("verdict: why bundles move, or none")]
     expires_ms: Annotated[int, Doc("time at which the plan is deleted")]
     moves: Annotated[int, Doc("number of moves")]
     what_if: Annotated[bool, Doc("whether it assumes other brokers or traffic; such a plan is never executed")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanView(Answer):
+class PlanView(PlanHead):
     """A dry run: moves and splits with reasons, refusals with codes and explanations, load of each broker before and
     after."""
 
-    hash: Hash
-    wall_ms: PictureMs
     expires_ms: Annotated[int, Doc("time at which the plan is deleted")]
-    strategy: Annotated[str, Doc("strategy, which selected the bundles to move", grows=STRATEGIES)]
-    placement: Annotated[str, Doc("placement, which selected the targets", grows=PLACEMENTS)]
     snapshot_digest: Annotated[str, Doc("digest of the snapshot that the plan is based on")]
-    verdict: Annotated[Verdict, Doc("verdict: why bundles move, or none")]
     brokers: Annotated[list[Verdict], Doc("verdict on each broker: why it is relieved, or why not")]
     moves: Annotated[list[MoveView], Doc("planned moves, in order")]
     refusals: Annotated[list[RefusalView], Doc("candidates that do not move, with reasons")]

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from bundlekeel.model.codes import EXPLANATIONS
 from bundlekeel.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.model.plan import Move, Plan, Refusal, Traffic4, measure_of
+from bundlekeel.model.plan import Move, Plan, PlanHead, Refusal, Traffic4, measure_of
 from bundlekeel.model.response_fields import TrafficView
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.model.text_format import numbered, unknown_broker
@@ -120,17 +120,13 @@ class Planner:
         now = self._wall_ms()
         return [
             PlanSummary(
-                hash=item.hash,
-                wall_ms=item.wall_ms,
-                strategy=item.strategy,
-                placement=item.placement,
-                verdict=item.verdict,
-                expires_ms=item.expires_ms,
-                moves=len(item.moves),
-                what_if=item.what_if,
+                **_copy_head(plan),
+                expires_ms=plan.expires_ms,
+                moves=len(plan.moves),
+                what_if=plan.what_if,
             )
-            for item, _ in self._kept.values()
-            if item.expires_ms >= now
+            for plan, _ in self._kept.values()
+            if plan.expires_ms >= now
         ]
 
 
@@ -238,17 +234,17 @@ def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
         names_in_use.add(name)
 
 
+def _copy_head(plan: PlanHead) -> dict[str, Any]:
+    return {item.name: getattr(plan, item.name) for item in fields(PlanHead)}
+
+
 def plan_view(plan: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView:
     """Return a plan in the form of the API, with explanations of its codes."""
     measure = measure_of(plan.strategy)
     return PlanView(
-        hash=plan.hash,
-        wall_ms=plan.wall_ms,
+        **_copy_head(plan),
         expires_ms=expires_ms,
-        strategy=plan.strategy,
-        placement=plan.placement,
         snapshot_digest=plan.snapshot_digest,
-        verdict=plan.verdict,
         brokers=list(plan.brokers),
         moves=[move_view(move) for move in plan.moves],
         refusals=[refusal_view(item) for item in plan.refusals],

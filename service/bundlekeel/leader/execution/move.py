@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from bundlekeel.leader.execution.intents import INTENT_SECONDS, Intent, MoveOutcome, MoveRequest
@@ -136,9 +136,7 @@ class MoveState:
     def outcome(self, word: OutcomeWord, code: str = "", *, error: str = "", landed_on: str = "") -> MoveOutcome:
         """Return an outcome with the present state of the move."""
         return MoveOutcome(
-            bundle=self.request.bundle,
-            source=self.request.source,
-            destination=self.request.destination,
+            **asdict(self.request),
             outcome=word,
             code=code,
             error=error,
@@ -150,9 +148,7 @@ class MoveState:
             topic=self.topic,
             epoch=self.term.epoch,
             intent_id=self.intent_id,
-            cycle_id=self.request.cycle_id,
             moving_seconds=self.ports.clock.boot() - self.begun_boot if self.begun_boot else 0.0,
-            predicted=self.request.predicted,
         )
 
     def refuse(self, code: str, error: str = "") -> MoveOutcome:

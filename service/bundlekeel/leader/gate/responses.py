@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from bundlekeel.model.doc import Answer, Doc
-from bundlekeel.model.response_fields import By, Reason, Sentence, SinceMs
+from bundlekeel.model.response_fields import Requested, Sentence
 
 Mode = Literal["observe", "recommend", "act"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseView(Answer):
+class PauseView(Requested):
     """A pause: until it ends, nothing moves."""
 
-    reason: Reason
-    by: By
-    since_ms: SinceMs
     until_ms: Annotated[int | None, Doc("end time; null: until resumed")]
 
 

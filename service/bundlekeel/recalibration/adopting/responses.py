@@ -9,38 +9,27 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.response_fields import (
     CODE_OR_EMPTY,
-    By,
     Detail,
     Explanation,
     Json,
     Like,
-    Reason,
+    Requested,
     Sentence,
-    SinceMs,
 )
-from bundlekeel.recalibration.rules.thresholds import Data, Evidence, ThresholdChange
+from bundlekeel.recalibration.rules.thresholds import Proposal, ThresholdChange
 
 Digest = Annotated[str, Doc("digest of the proposal")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalView(Answer):
+class ProposalView(Proposal):
     """A proposal: its `thresholds.json`, with `values` and `previous` instead of `parameters`."""
 
     digest: Annotated[str, Doc("digest of the proposal, which `thresholds/adopt` expects")]
     path: Annotated[str, Doc("path of the file below `calibration.uri`")]
     format: Annotated[int, Doc("version of the document")]
-    created_ms: Annotated[int, Doc("time at which the job wrote it")]
-    software: Annotated[str, Doc("releases of the job and of the libraries that it used")]
-    cluster: Annotated[str, Doc("cluster of the history; empty: the history does not contain its name")]
-    strategy: Annotated[str, Doc("strategy of the parameters")]
     values: Annotated[dict[str, float], Doc("proposed value of each searched parameter")]
     previous: Annotated[dict[str, float], Doc("value that each was compared with, by parameter")]
-    evidence: Annotated[Evidence, Doc("measurements with proposed and previous values")]
-    data: Annotated[Data, Doc("history that the proposal is based on")]
-    advice: Annotated[
-        list[str], Doc("advice for operators beyond parameters, such as another strategy or cycle length")
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +74,11 @@ class TrialView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptedView(Answer):
+class AdoptedView(Requested):
     """Adopted thresholds, which override the settings."""
 
     digest: Digest
     strategy: Annotated[str, Doc("strategy of the parameters")]
-    by: By
-    reason: Reason
-    since_ms: SinceMs
     state: Annotated[str, Doc("trial: the adoption is still observed", of=("trial", "kept"))]
     values: Annotated[dict[str, float], Doc("values in effect, by parameter")]
     instead_of: Annotated[
@@ -106,13 +92,10 @@ class AdoptedView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevertedView(Answer):
+class RevertedView(Requested):
     """Reverted thresholds, which are not adopted again automatically."""
 
     digest: Digest
-    by: By
-    reason: Reason
-    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,11 +132,10 @@ class OwnershipLayout:
     ids: tuple[str, ...]
 
 
-def layout_of(
-    pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits, brokers: tuple[str, ...]
-) -> OwnershipLayout:
+def layout_of(pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits) -> OwnershipLayout:
     """Return the layout of a period."""
-    here = np.flatnonzero(period.present)
+    brokers = period.traffic.brokers
+    here = np.flatnonzero(period.traffic.present[period.number])
     row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last entry is for pieces without a broker
     row_of[here] = np.arange(len(here))
     recorded = period.owner[pieces.column]
@@ -189,26 +188,22 @@ def difference(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPer
 
 
 def broker_table(
-    layout: OwnershipLayout,
-    pieces: BundlePieces,
-    period: TrafficPeriod,
-    traits: StaticTraits,
-    per_unit: Floats,
-    every_ms: int,
+    layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits, every_ms: int
 ) -> BrokerTable:
     """Return the brokers with the reports that they would write if they owned the bundles of this run.
 
     A broker with exactly its recorded bundles has its recorded report. Other brokers have the recorded values plus
-    usage per unit of traffic (`per_unit`) times their additional traffic, and a new report at least every `every_ms`.
+    usage per unit of traffic times their additional traffic, and a new report at least every `every_ms`.
     """
-    here, usage, carried, topics = layout.here, period.usage, period.carried, period.topics
-    reported = period.reported
+    here, traffic, number = layout.here, period.traffic, period.number
+    usage, carried, topics = traffic.usage[number], traffic.carried[number], traffic.topics[number]
+    reported = traffic.reported[number]
     if len(layout.apart):
         more, more_topics = difference(layout, pieces, period)
         touched = layout.touched
         usage, carried, topics, reported = usage.copy(), carried.copy(), topics + more_topics, reported.copy()
         carried[touched] = np.round(np.maximum(carried[touched] + more[touched], 0.0), _DECIMALS)
-        new = np.maximum(usage[touched] + np.einsum("brk,bk->br", per_unit[touched], more[touched]), 0.0)
+        new = np.maximum(usage[touched] + np.einsum("brk,bk->br", traffic.per_unit[touched], more[touched]), 0.0)
         fill_from_traffic(new, carried[touched], traits.from_traffic[touched])
         usage[touched] = np.round(new, _DECIMALS)
         latest_ms = period.wall_ms - period.wall_ms % every_ms
@@ -222,7 +217,7 @@ def broker_table(
         overridden=tuple(traits.overridden[row] for row in rows),
         traffic=carried[here],
         last_update=reported[here],
-        start_timestamp=period.started[here],
+        start_timestamp=traffic.started[number][here],
         topics=topics[here],
         load_managers=tuple(traits.load_managers[row] for row in rows),
         versions=tuple(traits.versions[row] for row in rows),

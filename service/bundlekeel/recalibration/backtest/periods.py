@@ -66,13 +66,14 @@ class StaticTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPeriod:
-    """One snapshot. Arrays as in `RecordedTraffic`, without their first dimension.
+    """One snapshot: period `number` of `traffic`. Arrays as there, without their first dimension.
 
-    Values of bundles are rounded as in a snapshot. `shape` is a number that changes if recorded owners, present brokers
+    Averages of bundles are rounded as in a snapshot. `shape`: number that changes if recorded owners, present brokers
     or conditions differ from the period before. `arrived`: bundles that are reported for the first time, each with the
     bundle that it was split from (-1: none). `seconds`: duration of the period.
     """
 
+    traffic: RecordedTraffic
     number: int
     wall_ms: int
     seconds: float
@@ -83,13 +84,7 @@ class TrafficPeriod:
     samples: Ints
     counts: Ints
     owner: Ints
-    usage: Floats
     limit: Floats
-    carried: Floats
-    topics: Ints
-    present: Bools
-    reported: Ints
-    started: Ints
     intervals: Ints
     arrived: tuple[tuple[int, int], ...]
     conditions: RecordedConditions
@@ -132,7 +127,7 @@ def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
     before: RecordedConditions | None = None
     for number in range(traffic.periods):
         averages.advance(traffic, number)
-        owner, present = traffic.owner[number], traffic.present[number]
+        owner = traffic.owner[number]
         conditions = reader.at(number)
         arrived = _arrived(traffic, number, reported_before) if number else ()
         reported_before |= owner >= 0
@@ -140,6 +135,7 @@ def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
             shape += 1
         before = conditions
         yield TrafficPeriod(
+            traffic=traffic,
             number=number,
             wall_ms=int(traffic.wall_ms[number]),
             seconds=float(seconds[number]),
@@ -150,13 +146,7 @@ def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
             samples=averages.samples.copy(),
             counts=_row(traffic.counts, number).astype(np.int64),
             owner=owner.astype(np.int64),
-            usage=traffic.usage[number],
             limit=_row(traffic.limit, number),
-            carried=traffic.carried[number],
-            topics=traffic.topics[number],
-            present=present,
-            reported=traffic.reported[number],
-            started=traffic.started[number],
             intervals=_row(traffic.intervals, number),
             arrived=arrived,
             conditions=conditions,

@@ -242,7 +242,7 @@ class CandidateRun:
             # A bundle that already has an owner was in an earlier piece of the history.
             if pieces.owner[column] < 0:
                 pieces.appear(column, parent, int(period.owner[column]))
-        absent = ~period.present
+        absent = ~period.traffic.present[period.number]
         absent[[self._row[item.broker_id] for item in period.conditions.excluded if item.broker_id in self._row]] = (
             False
         )
@@ -255,14 +255,14 @@ class CandidateRun:
     def _laid_out(self, period: TrafficPeriod) -> OwnershipLayout:
         key = (period.shape, self._pieces.version)
         if self._layout is None or self._layout[0] != key:
-            self._layout = key, layout_of(self._pieces, period, self._traits, self._traffic.brokers)
+            self._layout = key, layout_of(self._pieces, period, self._traits)
         return self._layout[1]
 
     # --- the picture ---
 
     def _brokers(self, period: TrafficPeriod, layout: OwnershipLayout) -> BrokerTable:
         every_ms = max(1, int(1000 * self.params.statistics_interval_seconds))
-        return broker_table(layout, self._pieces, period, self._traits, self._traffic.per_unit, every_ms)
+        return broker_table(layout, self._pieces, period, self._traits, every_ms)
 
     def _sample(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable, day: _Day) -> None:
         """Record the brokers' scores. All candidates use the recorded weights, so that their scores are comparable."""

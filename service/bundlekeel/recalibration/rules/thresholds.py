@@ -227,21 +227,25 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
-    """One `thresholds.json`.
+class Proposal(Answer):
+    """Fields that `thresholds.json` and the response about it share."""
 
-    `parameters`: all searched parameters, changed or not, with Bundlekeel's names and units. `advice`: sentences for
-    operators on other matters (another strategy, the cycle interval). `cluster`: cluster of the history; "": unknown.
-    """
+    created_ms: Annotated[int, Doc("time at which the job wrote it")]
+    software: Annotated[str, Doc("releases of the job and of the libraries that it used")]
+    cluster: Annotated[str, Doc("cluster of the history; empty: the history does not contain its name")]
+    strategy: Annotated[str, Doc("strategy of the parameters")]
+    evidence: Annotated[Evidence, Doc("measurements with proposed and previous values")]
+    data: Annotated[Data, Doc("history that the proposal is based on")]
+    advice: Annotated[
+        tuple[str, ...], Doc("advice for operators beyond parameters, such as another strategy or cycle length")
+    ]
 
-    created_ms: int
-    software: str
-    strategy: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds(Proposal):
+    """One `thresholds.json`. `parameters`: all searched ones, changed or not, with Bundlekeel's names and units."""
+
     parameters: Mapping[str, Proposed]
-    evidence: Evidence
-    data: Data
-    advice: tuple[str, ...]
-    cluster: str
     format: int = FORMAT
 
     @property

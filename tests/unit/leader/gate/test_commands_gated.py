@@ -53,11 +53,7 @@ PLACES: Final = {
     ("requests.takeover", "_put", "delete_dynamic"): "by_person",
 }
 # Who makes permits: the term of the leader's executor, quotas (which ask the gate with each), and people's commands.
-MAKERS: Final = {
-    ("leader.execution.executor", "_permit"),
-    ("quotas.cycle", "_permit"),
-    ("quotas.wiring", "parts_of"),
-}
+MAKERS: Final = {("leader.execution.executor", "_permit"), ("quotas.cycle", "_permit"), ("quotas.wiring", "parts_of")}
 
 
 def _functions() -> Iterator[tuple[str, str, ast.AST]]:

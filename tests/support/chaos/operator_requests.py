@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import httpx
 
-from dev.chaos.history import OperatorRequest
-from dev.chaos.schedule import What
 from dev.sidecar import Sidecar
+from tests.support.chaos.history import OperatorRequest
+from tests.support.chaos.schedule import What
 
 Ask = Callable[[Sidecar], httpx.Response]
 WHY: Final = {"reason": "chaos", "by": "chaos"}

@@ -1,6 +1,7 @@
 """A TCP proxy on loopback that causes network faults: delays, low rates, resets, half-open and one-way connections.
 
-The recorder (dev/recorder) parses and records HTTP. This proxy passes bytes only, and has more kinds of faults.
+The recorder (tests/support/recorder) parses and records HTTP. This proxy passes bytes only, and has more kinds of
+faults.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dev.loop_thread import LoopThread, reset
+from tests.support.loop_thread import LoopThread, reset
 
 Direction = Literal["up", "down"]
 _CHUNK_BYTES = 1 << 14

@@ -1,4 +1,4 @@
-"""The history of a run, to be judged like Jepsen does (`dev.chaos.judging`).
+"""The history of a run, to be judged like Jepsen does (`tests.support.chaos.judging`).
 
 Witnesses that do not depend on the sidecars record all calls: a recording proxy in front of the brokers, and the
 metadata store's audit log of intents and leaders. The sidecars' records contain their own account. All times are

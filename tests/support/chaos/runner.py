@@ -17,15 +17,15 @@ import httpx
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from dev.chaos.history import Disturbance, History, OperatorRequest, Record, Rules, Stop
-from dev.chaos.operator_requests import Ask, OperatorRequests
-from dev.chaos.proxy import TcpProxy
-from dev.chaos.recording import UNLOADS, AdminFaults, attempts
-from dev.chaos.schedule import Fault, Schedule, What
-from dev.chaos.witness import StoreWitness, end_session
 from dev.cluster import Cluster
-from dev.recorder import Recorder
 from dev.sidecar import Sidecar, leader_of
+from tests.support.chaos.history import Disturbance, History, OperatorRequest, Record, Rules, Stop
+from tests.support.chaos.operator_requests import Ask, OperatorRequests
+from tests.support.chaos.proxy import TcpProxy
+from tests.support.chaos.recording import UNLOADS, AdminFaults, attempts
+from tests.support.chaos.schedule import Fault, Schedule, What
+from tests.support.chaos.witness import StoreWitness, end_session
+from tests.support.recorder import Recorder
 
 _AIM_SECONDS: Final = 3.0
 _END_SECONDS: Final = 15.0

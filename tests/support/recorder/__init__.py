@@ -1,6 +1,6 @@
 """A reverse proxy that records HTTP requests and can inject faults."""
 
-from dev.recorder.model import AnswerSeen, RecordedRequest, Route
-from dev.recorder.recorder import Recorder
+from tests.support.recorder.model import AnswerSeen, RecordedRequest, Route
+from tests.support.recorder.recorder import Recorder
 
 __all__ = ["AnswerSeen", "RecordedRequest", "Recorder", "Route"]

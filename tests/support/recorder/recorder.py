@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dev.loop_thread import LoopThread
-from dev.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
-from dev.recorder.proxy import Proxy
+from tests.support.loop_thread import LoopThread
+from tests.support.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
+from tests.support.recorder.proxy import Proxy
 
 if TYPE_CHECKING:
     from dev.cluster.spec import BrokerInfo

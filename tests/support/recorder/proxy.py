@@ -7,8 +7,8 @@ import time
 
 import h11
 
-from dev.loop_thread import reset
-from dev.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
+from tests.support.loop_thread import reset
+from tests.support.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 2.0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import parse_qs, unquote
 
-from dev.chaos.history import Attempt, Verb, Verdict
-from dev.recorder import RecordedRequest, Recorder
+from tests.support.chaos.history import Attempt, Verb, Verdict
+from tests.support.recorder import RecordedRequest, Recorder
 
 _AGENT: Final = re.compile(r"bundlekeel.*\(([^)]*)\)$")
 _BUNDLE_CALL: Final = re.compile(r"/admin/v2/namespaces/(.+)/(unload|split)")

@@ -1,7 +1,7 @@
 """Fault schedules: drawn from a seed, printed, replayed, and shrunk until no fault can be removed.
 
-A schedule contains each fault, its time and its duration. It can run on a real cluster (`dev.chaos.runner`) and on
-sidecars over fakes in virtual time (tests/support/chaos_run.py).
+A schedule contains each fault, its time and its duration. It can run on a real cluster (`tests.support.chaos.runner`)
+and on sidecars over fakes in virtual time (tests/support/chaos_run.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the violations in the history of a run (`dev.chaos.history`), as Jepsen does."""
+"""Find the violations in the history of a run (`tests.support.chaos.history`), as Jepsen does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from dev.chaos.history import Attempt, History, Intent, Kind, Record, Term, Violation
+from tests.support.chaos.history import Attempt, History, Intent, Kind, Record, Term, Violation
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from dev.chaos.history import Intent, Term
 from dev.cluster import Cluster
+from tests.support.chaos.history import Intent, Term
 
 _LINE: Final = re.compile(r"^(\S+) \w+ session=(0x[0-9a-f]+)\t.*?operation=(\w+)\tznode=(\S+)\t.*?result=success")
 _LOOK_SECONDS: Final = 0.2
