@@ -1,1 +1,1 @@
-"""The leader's control loop: it plans, asks the gate, executes, and keeps the shared state."""
+"""The leader's control loop: it plans, checks permissions at the gate, executes, and keeps the shared state."""

@@ -122,17 +122,17 @@ class Runtime:
         return 1 if self._failed else 0
 
     def request_stop(self) -> None:
-        """Stop as after SIGTERM."""
+        """Start to stop the sidecar, as after SIGTERM."""
         self._stop.set()
 
     def hurry(self) -> None:
-        """Run the next cycle now."""
+        """Start the next cycle now, without waiting for its interval."""
         self._hurry.set()
 
     # --- tasks ---
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """The runtime's own tasks, by name."""
+        """The runtime's own tasks: their functions by name."""
         return {
             "observer": self._observe,
             "cycles": self._cycles,
@@ -142,7 +142,7 @@ class Runtime:
         }
 
     async def root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
-        """Run a root task. After an unexpected error, log and count it, and restart the task after a second."""
+        """Run a task until the sidecar stops. After an unexpected error, log and count it, and restart the task."""
         self._parts.cycle.telemetry.count("unexpected_errors_total", 0.0, where=name)
         while not self._stop.is_set():
             try:
@@ -158,7 +158,7 @@ class Runtime:
             await self._pause(1.0)
 
     async def _observe(self) -> None:
-        """Observe the cluster while this sidecar has a seat. Without a seat (on the bench), wait for one."""
+        """Observe the cluster while this sidecar has a seat. Without a seat it cannot lead, and waits for one."""
         while self._parts.leadership.role == BENCH:
             await self._pause(0.2)
             if self._stop.is_set():
@@ -172,7 +172,6 @@ class Runtime:
         await self._parts.cycle.observer.follow()
 
     async def _cycles(self) -> None:
-        """Run cycles while this sidecar has a seat and a snapshot."""
         parts = self._parts
         while not self._stop.is_set():
             self._turn_began = parts.cycle.clock.boot()
@@ -190,9 +189,8 @@ class Runtime:
     async def _until_next(self) -> None:
         """Wait for the next cycle: one interval, or less if new reports arrive, but at least a fifth of it.
 
-        The first snapshot and a new term end the wait earlier. A plan that the budgets of a cycle limited continues
-        after a fifth of the interval.
-        """
+        The first snapshot and a new term end the wait earlier. If limits on one cycle stopped a plan's moves, the next
+        cycle starts after a fifth of the interval."""
         fresh, interval = self._parts.cycle.observer.fresh, self._parts.interval_seconds
         first, shortest = self._parts.cycle.picture is None, interval / 5
         if not first:
@@ -219,7 +217,7 @@ class Runtime:
                 waiter.cancel()
 
     async def _housekeeping(self) -> None:
-        """Each second, update requests, settle intents of earlier terms, store averages and measure the loop lag."""
+        """Each second, re-read requests, settle moves of earlier terms, store averages, and measure the loop's lag."""
         clock = self._parts.cycle.clock
         while not self._stop.is_set():
             before = clock.boot()
@@ -235,7 +233,6 @@ class Runtime:
                 _log.info("housekeeping interrupted; retrying in a second", error=str(error))
 
     def _warn_about_store(self) -> None:
-        """Log once per minute that the metadata store does not respond, and once that it responds again."""
         now = self._parts.cycle.clock.boot()
         if self._parts.coordination.connected:
             if self._store_warned_at is not None:
@@ -285,9 +282,9 @@ class Runtime:
                 await cycle.shared_state.save_averages(cycle.observer.averages)
 
     async def _look_for_arrivals(self) -> None:
-        """Record which open moves of earlier leaders have arrived.
+        """Record which moves of earlier leaders, whose outcome is open, have arrived.
 
-        Their bundles still must not move, but plans then count their load at the target."""
+        Their bundles still must not move, but plans then count the bundles' load at the target."""
         cycle = self._parts.cycle
         if cycle.leads and not cycle.busy.locked():
             open_moves = [
@@ -316,7 +313,6 @@ class Runtime:
         loop.add_signal_handler(signal.SIGHUP, self._parts.on_hangup)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, at most until the stop."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stop.wait()

@@ -6,11 +6,11 @@ A line is one JSON object. Its last two members are `prev` and `hash`:
 
 `hash` is the SHA-256 of the line's bytes (not of the parsed JSON) without `,"hash":"..."`. `prev` is the `hash` of the
 line before, also across files and restarts; in the very first line it is 64 zeros. Two optional members come before
-`prev`: `torn` (bytes of an unfinished line that were set aside before this line) and `lost` (number of records before
-this line that could not be written).
+`prev`: `torn` (bytes of an unfinished line that were moved to another file before this line) and `lost` (number of
+records before this line that could not be written).
 
-The chain does not show whether lines at the end were removed. To detect that, compare its newest hash with a copy that
-is stored elsewhere.
+The chain does not show whether lines at the end were removed. To detect that, compare the chain's newest hash with a
+copy that is stored elsewhere.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def seal(record: Mapping[str, Any], prev: str, *, torn: int = 0, lost: int = 0) 
 
 
 def seal_of(line: bytes) -> tuple[str, str] | None:
-    """Return `prev` and `hash` of a line; None: it is not part of a chain."""
+    """Return `prev` and `hash` of a journal line; None: it is not part of a hash chain."""
     match = _SEALED.fullmatch(line[-_SEAL_BYTES:])
     return None if match is None else (match[1].decode(), match[2].decode())
 
 
 def is_intact(line: bytes) -> bool:
-    """Return whether the hash in a line is correct for its bytes."""
+    """Return whether the hash in a journal line is correct for the line's bytes."""
     seal = seal_of(line)
     return seal is not None and hashlib.sha256(line[:-_HASH_BYTES] + b"}").hexdigest() == seal[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainBreak:
-    """The first wrong line. `name`: its file. `line`: its number in that file, from 1. `why`: what is wrong."""
+    """The first wrong line of a chain. `name`: its file. `line`: its number in the file, from 1. `why`: the reason."""
 
     name: str
     line: int
@@ -68,12 +68,12 @@ class ChainBreak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVerification:
-    """Result of a check of a chain.
+    """Result of a check of a journal's hash chain.
 
-    `begins_at`: `prev` of the first line with a hash. `head`: the newest hash; "": none. `torn`, `lost`: sums over all
-    lines. `has_expected`: whether the chain contains the expected hash. `unfinished`: whether the newest file's last
-    line is incomplete. It is being written, or writing was interrupted, and the sidecar sets it aside when it starts.
-    """
+    `begins_at`: `prev` of the first line with a hash. `head`: the newest hash; "": none. `torn`, `lost`: sums of these
+    members over all lines. `has_expected`: whether the chain contains the expected hash. `unfinished`: whether the
+    newest file's last line is incomplete: it is being written, or writing was interrupted, and the sidecar will move it
+    to another file when it starts."""
 
     lines: int
     torn: int
@@ -86,12 +86,12 @@ class ChainVerification:
 
     @property
     def whole(self) -> bool:
-        """Whether the chain starts with the very first line ever written."""
+        """Whether the chain starts with the first line that was ever written."""
         return self.begins_at in ("", GENESIS)
 
 
 class ChainVerifier:
-    """Checks one chain through its files, oldest first, until the first wrong line."""
+    """Checks one hash chain through its files, oldest first, until the first wrong line."""
 
     def __init__(self, expected: str = "") -> None:
         self._expected = expected
@@ -114,7 +114,7 @@ class ChainVerifier:
         return True
 
     def result(self) -> ChainVerification:
-        """Return the result so far."""
+        """Return the result of the lines that were read so far."""
         return ChainVerification(
             **self._counts,
             begins_at=self._begins_at,

@@ -1,8 +1,7 @@
-"""The journal on disk: one JSON line per cycle and one per move.
+"""The journal on disk: one JSON line per record (cycles, moves, operators' requests and others).
 
-If the last line is incomplete after a crash, it is moved to another file.
-
-The lines form a hash chain (`records.chain`) that continues after rotations and restarts.
+If the last line is incomplete after a crash, it is moved to another file. The lines form a hash chain (`records.chain`)
+that continues after rotations and restarts.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class FileJournal:
             self._recover(path)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record, without control characters in its strings. The system may write it to the disk later."""
+        """Write one record, without control characters in its strings. The record may reach the disk later."""
         whole: dict[str, Any] = cleaned(msgspec.to_builtins(record, str_keys=True), text=clean_lines)
         self._recent.append(whole)
         if self._path is None:
@@ -94,14 +93,14 @@ class FileJournal:
         return True
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
-        """Return the newest records, oldest first; with `kind` only those of one kind (`cycle` or `move`)."""
+        """Return the newest records, oldest first; with `kind` only records of this kind, for example `move`."""
         # The API's thread reads too. The copy is made in one step, which no new record can interrupt.
         recent = list(self._recent)
         matching = [record for record in recent if kind is None or record.get("kind") == kind]
         return matching[-limit:] if limit > 0 else []
 
     def since(self, wall_ms: int) -> list[dict[str, Any]]:
-        """Return records since that time (Unix ms), oldest first: from memory, else from the last two files."""
+        """Return records since `wall_ms` (Unix ms), oldest first: from memory, else from the last two files."""
         recent = list(self._recent)
         newer = [record for record in recent if _at(record) >= wall_ms]
         if self._path is None or (recent and _at(recent[0]) < wall_ms - _LATE_MS):
@@ -142,7 +141,7 @@ class FileJournal:
         self._fd = fd
 
     def _finish(self, fd: int, folder: Path) -> None:
-        """Flush a file to the disk, then the names in its directory, and close it."""
+        """Flush a file to the disk, then the entry in its directory, and close it."""
         try:
             os.fsync(fd)
             names = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -156,7 +155,7 @@ class FileJournal:
             os.close(fd)
 
     def _rotate_if_large(self, path: Path) -> None:
-        """Rotate a large file. Raises OSError if the new file cannot be opened."""
+        """Rename the file and start a new one if it is large. Raises OSError if the new file cannot be opened."""
         full = self._fd
         if full is None or os.fstat(full).st_size < self._max_bytes:
             return
@@ -183,7 +182,7 @@ class FileJournal:
             names[at - 1].replace(names[at])
 
     def _recover(self, path: Path) -> None:
-        """Read back the newest records. Cut off a torn last line and store a copy of it next to the journal."""
+        """Read the newest records back. Cut off an incomplete last line, and store a copy of it next to the journal."""
         if not path.is_file():
             return
         try:
@@ -221,7 +220,6 @@ class FileJournal:
 
 
 def _head_in(data: bytes) -> str:
-    """Return the newest hash in these lines; "": there is none."""
     for line in reversed(data.split(b"\n")):
         seal = chain.seal_of(line)
         if seal is not None:
@@ -230,7 +228,6 @@ def _head_in(data: bytes) -> str:
 
 
 def _last_head(path: Path) -> str:
-    """Return the newest hash at the end of a rotated file; "": no file or no hash."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - _READ_BACK_BYTES))
@@ -258,7 +255,6 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
 
 
 def _end_of(path: Path, most: int) -> list[bytes]:
-    """Return the last whole lines of a file, at most `most` bytes; none if it is unreadable."""
     try:
         with path.open("rb") as stream:
             before = max(0, path.stat().st_size - most)

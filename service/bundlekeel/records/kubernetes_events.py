@@ -57,7 +57,7 @@ class KubernetesEndpoint:
 
     @property
     def ca(self) -> Path:
-        """The API server's certificate authority."""
+        """Path of the certificate of the API server's certificate authority."""
         return self.folder / "ca.crt"
 
 
@@ -76,20 +76,19 @@ class KubernetesEvents:
         )
 
     async def send(self, notice: Notification) -> None:
-        """Create one event. Raises NotificationError if that fails."""
+        """Create one event. Raises NotificationError if the API server does not accept it."""
         url = f"{self._place.url}/apis/events.k8s.io/v1/namespaces/{self._place.namespace}/events"
         headers = {"Authorization": f"Bearer {self._token()}"}
         await post(self._http, url, event_of(notice, self._place), seconds=self._seconds, headers=headers)
 
     async def close(self) -> None:
-        """Close pooled connections."""
+        """Close the pooled connections to the API server."""
         await self._http.aclose()
 
     def _token(self) -> str:
-        """Return the current token.
+        """Return the current service account token.
 
-        The small local file is read for each event, because kubelet renews it about hourly.
-        """
+        The small local file is read for each event, because kubelet renews the token about hourly."""
         try:
             with (self._place.folder / "token").open("rb") as stream:
                 token = stream.read(_MAX_TOKEN_BYTES).decode("ascii").strip()
@@ -101,7 +100,7 @@ class KubernetesEvents:
 
 
 def event_of(notice: Notification, place: KubernetesEndpoint) -> dict[str, Any]:
-    """Return the body of the event."""
+    """Return a notification as the body of a Kubernetes event about this pod."""
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `name`: without prefix. `kind`: its type; a table is a gauge whose series are all set together.
+    """One metric. `name`: without prefix. `kind`: its type; a `table` is a gauge whose series are all set together.
 
     `starts`: values of a counter's only label whose series start at 0, because `increase` ignores a first value of 1.
     """

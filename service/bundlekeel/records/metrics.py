@@ -236,15 +236,13 @@ METRICS: tuple[Metric, ...] = tuple(with_features({item.name: item for item in _
 
 
 class _Table:
-    """A gauge whose series are set together."""
-
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
         # In one attribute, so that another thread can render the metrics while the series are replaced.
         self.series: tuple[Sequence[str], Sequence[str], Floats] = ((), (), np.zeros((0, 1)))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the family with its samples, for the registry."""
+        """Yield the gauge with its series, for the Prometheus registry."""
         family = GaugeMetricFamily(PREFIX + self._metric.name, self._metric.help, labels=self._metric.labels)
         rows, columns, table = self.series
         labels: Sequence[tuple[str, ...]] = [(column,) for column in columns] or [()]
@@ -302,14 +300,14 @@ class PrometheusTelemetry:
         self._tables[name].series = (tuple(rows), tuple(columns), table)
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
-        """Drop the series of a gauge whose label value is not in `values`, for example of brokers that left."""
+        """Delete the series of a gauge whose value of `label` is not in `values`, for example of brokers that left."""
         gauge = self._gauges[name]
         for sample in next(iter(gauge.collect())).samples:
             if sample.labels[label] not in values:
                 gauge.remove(*(sample.labels[key] for key in self._kinds[name].labels))
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Return the exposition in the requested format (OpenMetrics if accepted) and its content type."""
+        """Return all metrics in the requested format (OpenMetrics if `accept` allows it), and the content type."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self.registry), content_type
 

@@ -22,9 +22,8 @@ _ODD: Final = ("unknown", "refused")
 class NotificationTexts:
     """Creates notifications from journal records, which it must receive in order, oldest first.
 
-    It remembers only the leader's last obstacle (why nothing is executed). An obstacle is reported after two
-    consecutive cycles, so that one undecided cycle after a start is not reported.
-    """
+    It remembers only why the leader executes nothing (the last obstacle). An obstacle is reported after two consecutive
+    cycles, so that one undecided cycle after a start is not reported."""
 
     def __init__(self, *, cluster: str, member: Callable[[], str], leads: Callable[[], bool]) -> None:
         self._cluster = cluster
@@ -33,7 +32,7 @@ class NotificationTexts:
         self._last_code = self._stopped = ""
 
     def of(self, record: Mapping[str, Any]) -> list[Notification]:
-        """Return the notifications for one record; for most records, none."""
+        """Return the notifications for one journal record; for most records, none."""
         kind = str(record.get("kind", ""))
         if kind == "cycle":
             return self._cycle(record)

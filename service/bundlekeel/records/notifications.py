@@ -1,7 +1,7 @@
 """Send notifications about journal records, in parallel to the cycles.
 
-Notifications never delay or fail a cycle. Each receiver has a bounded queue and one task that sends. A notification
-that does not fit into the queue, or fails several times, is counted and dropped; the journal contains its record.
+Notifications never delay or fail a cycle. Each receiver has a bounded queue and one task that sends. If the queue is
+full, or sending fails several times, a notification is counted and dropped; the journal contains its record.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ class NotificationReceiver:
 
 
 class Notifications:
-    """All receivers of one sidecar.
+    """All receivers of notifications in one sidecar.
 
-    `leads`: whether it leads; only the leader sends findings, which all replicas have.
-    """
+    `leads`: returns whether the sidecar leads; only the leader sends findings, which all replicas have."""
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class Notifications:
             self._measure(sink)
 
     async def _send(self, sink: NotificationReceiver, notice: Notification, backoff: Sequence[float]) -> str:
-        """Send a notification with retries. Return `sent` or `failed`."""
+        """Send a notification; repeat it after each pause in `backoff` (seconds). Return `sent` or `failed`."""
         for pause in (*backoff, None):
             try:
                 await sink.notifier.send(notice)
@@ -151,7 +150,7 @@ class ObservedJournal:
 
 
 class DatedJournal:
-    """A `ports.Journal` that changes the times of records to those of the host's clock.
+    """A `ports.Journal` that converts times in records to the host's clock, which may have been set since the start.
 
     `stepped_ms`: returns the ms by which the host's clock was set since the process started."""
 
@@ -163,7 +162,7 @@ class DatedJournal:
         self.tail, self.since, self.close = journal.tail, journal.since, journal.close
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record."""
+        """Write one record with converted times."""
         by = self._stepped_ms()
         dated = {name: record[name] + by for name in self._MOMENTS if record.get(name)}
         self._journal.append({**record, **dated})

@@ -31,23 +31,23 @@ class CountingExporter:
         self._telemetry = telemetry
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send these spans. Failures are counted, and the library logs them."""
+        """Send spans. Failures are counted here, and the library logs them."""
         result: SpanExportResult = self._exporter.export(spans)
         outcome = "sent" if result is SpanExportResult.SUCCESS else "failed"
         self._telemetry.count("trace_spans_total", len(spans), outcome=outcome)
         return result
 
     def shutdown(self) -> None:
-        """Shut the other exporter down."""
+        """Shut down the exporter that sends."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Return whether the other exporter has sent everything in time."""
+        """Return whether the exporter has sent all spans within the time limit."""
         return bool(self._exporter.force_flush(timeout_millis))
 
 
 class OtlpTraces:
-    """`ports.traces.SpanSink` over an exporter. `resource`: attributes of this sidecar, for every span."""
+    """`ports.traces.SpanSink` that sends with an exporter. `resource`: attributes of this sidecar, for every span."""
 
     def __init__(self, exporter: Any, telemetry: Telemetry, resource: Mapping[str, str]) -> None:
         self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
@@ -78,6 +78,6 @@ class OtlpTraces:
 
 
 def otlp_exporter(endpoint: str, *, seconds: float, trust_certs: Path | None) -> Any:
-    """Return an exporter to this address. `seconds`: time limit of all attempts together."""
+    """Return an exporter to this address. `seconds`: time limit for all attempts to send one batch."""
     certificates = None if trust_certs is None else str(trust_certs)
     return OTLPSpanExporter(endpoint=endpoint, timeout=seconds, certificate_file=certificates)

@@ -52,7 +52,7 @@ class Traces:
 
 
 def _cycle(record: Mapping[str, Any], parts: list[Span], now_ms: float) -> Span:
-    """Return the tree of a cycle that ended now. Its last parts are the execution of moves, then of splits."""
+    """Return the tree of a cycle that ended at `now_ms`. Its last parts are the execution of moves, then of splits."""
     seconds = record["seconds"]
     total = seconds.get("total", 0.0)
     start = now_ms - 1000 * total
@@ -78,7 +78,6 @@ def _cycle(record: Mapping[str, Any], parts: list[Span], now_ms: float) -> Span:
 
 
 def _part(record: Mapping[str, Any]) -> Span:
-    """Return the span of a move or split."""
     kind = record["kind"]
     fine = record["outcome"] in _FINE
     return Span(
@@ -91,6 +90,5 @@ def _part(record: Mapping[str, Any]) -> Span:
 
 
 def _named(record: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, str | int | float | bool]:
-    """Return the fields `keys` of a record as attributes of a span, without empty values."""
     attributes = {f"bundlekeel.{key}": record[key] for key in keys if record[key] not in (None, "")}
     return {key: value for key, value in attributes.items() if isinstance(value, str | int | float | bool)}

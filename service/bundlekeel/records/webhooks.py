@@ -22,12 +22,11 @@ _LATER: Final = frozenset({401, 403, 408, 425, 429})
 async def post(
     http: httpx.AsyncClient, url: str, body: Mapping[str, Any], *, seconds: float, headers: Mapping[str, str]
 ) -> None:
-    """Send one POST. The body of the response is not read, and redirects are not followed.
+    """Send one POST request. The body of the response is not read, and redirects are not followed.
 
-    Strings of `body` are sent without control characters. Raises NotificationError unless the status is 2xx. Its
-    `again` is set if a retry may succeed, also after 401 and 403, because tokens are renewed and permissions may come
-    later.
-    """
+    Strings of `body` are sent without control characters. Raises NotificationError unless the status is 2xx. The
+    error's `again` is True if a later attempt may succeed, also after 401 and 403, because tokens are renewed and
+    permissions may come later."""
     content = cleaned(dict(body), text=clean_lines)
     try:
         async with asyncio.timeout(seconds), http.stream("POST", url, json=content, headers=dict(headers)) as answer:
@@ -54,16 +53,16 @@ _MOST_TEXT: Final = 3000
 
 
 class WebhookAddress:
-    """Address of a webhook: a literal, or a file that is read for each notification. Never in `repr`."""
+    """Address of a webhook: a literal, or a file that is read for each notification. `repr` does not show it."""
 
     def __init__(self, url: str | None = None, *, file: Path | None = None) -> None:
-        """Set either `url` or `file`. The file need not exist yet."""
+        """Set either `url` or `file`. The file may be created later."""
         if (url is None) == (file is None):
             raise ValueError("give either an address or a file")
         self._url, self._file = url, file
 
     def current(self) -> str:
-        """Return the current address. Raises NotificationError if the file is unreadable; it is small and local."""
+        """Return the current address. Raises NotificationError if the file is unreadable."""
         if self._file is None:
             return self._url or ""
         try:
@@ -77,7 +76,7 @@ class WebhookAddress:
 
 
 class Webhook:
-    """`ports.records.Notifier` over HTTP."""
+    """`ports.records.Notifier` that sends to a webhook over HTTP."""
 
     def __init__(
         self,
@@ -100,16 +99,16 @@ class Webhook:
         )
 
     async def send(self, notice: Notification) -> None:
-        """Send one POST. Raises NotificationError if it fails."""
+        """Send one notification. Raises NotificationError if that fails."""
         await post(self._http, self._address.current(), self._payload(notice), seconds=self._seconds, headers={})
 
     async def close(self) -> None:
-        """Close pooled connections."""
+        """Close the pooled connections."""
         await self._http.aclose()
 
 
 def generic(notice: Notification) -> dict[str, Any]:
-    """Return Bundlekeel's own body."""
+    """Return a notification as JSON in Bundlekeel's own form."""
     return {
         "version": PAYLOAD_VERSION,
         "source": "bundlekeel",
@@ -126,7 +125,7 @@ def generic(notice: Notification) -> dict[str, Any]:
 
 
 def slack(notice: Notification) -> dict[str, Any]:
-    """Return the body of Slack's incoming webhooks, which Mattermost and Rocket.Chat accept as well."""
+    """Return a notification as the body of Slack's incoming webhooks; Mattermost and Rocket.Chat accept it as well."""
     title = _escaped(f"Bundlekeel, {notice.cluster}: {notice.reason}")
     fields = [
         {"title": _escaped(name), "value": _escaped(_as_text(value)), "short": True}

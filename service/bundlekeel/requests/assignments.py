@@ -1,7 +1,7 @@
-"""Computes which broker would get a bundle that no broker owns, without assigning it.
+"""Computes which broker would get a bundle that no broker owns, without assigning the bundle.
 
-A lookup at a broker would assign the bundle. So this module runs our own copy of the broker's selection steps on the
-latest snapshot.
+A lookup at a broker would assign it. So this module runs our own copy of the broker's selection steps on the latest
+snapshot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_CANDIDATES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedView(Answer):
-    """A broker that a step of the pipeline dropped."""
+    """A broker that a step of the selection excluded."""
 
     broker: Broker
     code: Annotated[str, Doc("code of why the broker is not a candidate", grows=Code)]
@@ -48,7 +48,7 @@ class DroppedView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView(Answer):
-    """One step of the assignment pipeline."""
+    """One step of the selection of a broker for a bundle."""
 
     name: Annotated[str, Doc("name of the step")]
     candidates: Annotated[list[str], Doc("remaining brokers after the step")]
@@ -67,16 +67,17 @@ class AssignmentView(Answer):
     state: Annotated[OwnershipState, Doc("whether a broker owns the bundle now")]
     preallocated: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
     chosen: Annotated[
-        str | None, Doc("broker that would receive it; null: any of the candidates (`round_robin`), or none (`code`)")
+        str | None,
+        Doc("broker that would receive the bundle; null: any of the candidates (`round_robin`), or none (`code`)"),
     ]
     one_of: Annotated[
         list[str], Doc("brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice")
     ] = field(default_factory=list)
     placement: Annotated[str, Doc("placement of the brokers, which selects the target", grows=PLACEMENTS)]
-    candidates: Annotated[list[str], Doc("remaining candidates")]
-    code: Annotated[str | None, Doc("code of why no broker is selected; null: one or any is", grows=Code)]
+    candidates: Annotated[list[str], Doc("remaining brokers after the last step")]
+    code: Annotated[str | None, Doc("code of why no broker would receive the bundle; null: a broker would", grows=Code)]
     sentence: Sentence
-    steps: Annotated[list[StepView], Doc("steps of the pipeline, in order")]
+    steps: Annotated[list[StepView], Doc("steps of the selection, in order")]
 
 
 async def assignments(
@@ -108,8 +109,7 @@ async def assignments(
 def _placement(class_name: str) -> str:
     """Return our name for the Java class by which brokers place bundles; an unknown class keeps its short name.
 
-    `class_name`: with or without the package; "": LeastLongTermMessageRate, Pulsar's default.
-    """
+    `class_name`: with or without the package; "": LeastLongTermMessageRate, Pulsar's default."""
     short = class_name.rpartition(".")[2] or "LeastLongTermMessageRate"
     return STRATEGY_CLASSES.get(short, short)
 

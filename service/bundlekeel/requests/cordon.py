@@ -18,7 +18,7 @@ BrokerRequest = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonedView(Answer):
-    """A newly cordoned broker."""
+    """Response to a cordon: no bundle moves to this broker."""
 
     broker: Broker
     state: Annotated[str, Doc("new state of the broker", of=("cordoned",))]
@@ -26,14 +26,14 @@ class CordonedView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncordonedView(Answer):
-    """A broker that may receive bundles again."""
+    """Response to an uncordon: bundles may move to this broker again."""
 
     broker: Broker
     ended: Annotated[list[BrokerRequest], Doc("requests that were ended: cordon, drain, warm")]
 
 
 class Cordon(Verb):
-    """Requests about cordons."""
+    """Requests to start or end a cordon (no bundle moves to the broker)."""
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         """Stop moving bundles to a broker."""

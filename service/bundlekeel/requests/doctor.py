@@ -1,7 +1,7 @@
 """`doctor`: checks every connection and permission, and explains how to fix each problem.
 
-It changes nothing, in any mode, except for one write of the command below Bundlekeel's root in the metadata store,
-which tests the right to write. Every sidecar needs this right, and only sidecars read this subtree.
+It changes nothing, in any mode, except that the command writes one document below Bundlekeel's root in the metadata
+store, to test the right to write. Every sidecar needs this right, and only sidecars read this subtree.
 """
 
 from __future__ import annotations
@@ -96,8 +96,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     """Run the checks and return them in the order in which an operator would fix the problems.
 
     Returns only the first checks if a failure makes all later ones impossible. `within`: seconds to wait for a
-    response. `writes`: also test the right to write below our own root.
-    """
+    response. `writes`: also test the right to write below Bundlekeel's root."""
     checks = [await _store(context, within)]
     if not checks[0].ok:
         return checks
@@ -231,7 +230,7 @@ async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterVie
 
 
 async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check that the brokers have the cluster name of our settings, and store policies where we read them."""
+    """Check that the cluster name and the configuration store in our settings are those of the brokers."""
     name, store = "cluster name", "configuration store"
     try:
         await context.config.refresh(picture.endpoints, force=True)
@@ -249,7 +248,6 @@ async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Che
 
 
 def _compared(name: str, theirs: str) -> Check:
-    """Return a passed check with the brokers' value, or a warning if that value is empty: no broker reported it."""
     if theirs:
         return Check.passed(name, theirs)
     fix = "let this sidecar read the brokers' configuration: see the check `admin API`"
@@ -261,9 +259,8 @@ async def _listening(
 ) -> tuple[LoadTables, RawClusterView]:
     """Wait for loads that brokers publish on topics; return the received tables and the current cluster view.
 
-    Waits up to `within` seconds while this process connects to the topics, and a few seconds for a broker without a
-    load: changed loads arrive within seconds, but a broker with a steady load publishes nothing for minutes.
-    """
+    Waits up to `within` seconds while this process connects to the topics, and then a few seconds for brokers that have
+    published none: a changed load arrives within seconds, but a steady load is not published for minutes."""
     start, tables = context.clock.boot(), context.feed()
     while picture.mode in _PUBLISHING:
         silent = tables.status.state == "ok" and any(item.code == Code.NO_LOAD_DATA for item in picture.excluded)
@@ -291,10 +288,9 @@ def _reports(context: DoctorContext, picture: RawClusterView, tables: LoadTables
 
 
 def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
-    """Return the check of a broker that has published no load since we began to listen.
+    """Return the check of a broker from which this process has received no load yet.
 
-    It passes until the longest interval between that broker's reports is over, and is a warning afterwards.
-    """
+    It passes until the longest interval between that broker's reports is over, and is a warning afterwards."""
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
     listened = (context.clock.wall_ms() - tables.status.since_ms) / 1000
     silence = f"a broker without changes publishes every {longest:g} s"
@@ -394,7 +390,6 @@ def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
 
 
 async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
-    """Return the last takeover, active or ended, or None if it cannot be read."""
     try:
         document = await context.coordination.read(TAKEOVER)
         return decode_takeover(document.data) if document is not None else None
@@ -403,7 +398,7 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
 
 
 async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture: RawClusterView) -> list[Check]:
-    """Check, during a takeover, that a sidecar balances the bundles that the brokers do not balance any more."""
+    """Check, during a takeover of the brokers' load shedding, that a sidecar balances the bundles instead."""
     if record is None or not record.active:
         return []
     scope = f" for {some(record.namespaces)}" if record.namespaces else ""
@@ -424,10 +419,9 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture
 
 
 def _off(name: str, state_of: Mapping[str, bool | None]) -> Check:
-    """Return the check of a feature that is on at no broker: a warning if a broker could not be queried.
+    """Return the check of a feature that no broker is known to have on: a warning if a broker could not be queried.
 
-    `state_of`: whether the feature is on, by broker; None: the broker could not be queried.
-    """
+    `state_of`: whether the feature is on, by broker; None: the broker could not be queried."""
     if unknown := [broker for broker, on in state_of.items() if on is None]:
         return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
     return Check.passed(name, "off on every broker")
@@ -475,7 +469,6 @@ async def _leader(context: DoctorContext) -> Check:
 
 
 def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check the brokers' resource limits and clocks against the loads that they report."""
     if picture.reports:
         return [
             _blind(context, picture),
@@ -511,7 +504,6 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
-    """Check that no broker reports a usage above its own limit."""
     snapshot = build_snapshot(
         reports=picture.reports,
         averages=Averages(),
@@ -551,8 +543,9 @@ def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check the policies that restrict the brokers of a bundle: an unreadable one, or one without a live broker,
-    blocks moves."""
+    """Check the policies that restrict on which brokers a bundle may be.
+
+    A policy that is unreadable or matches no live broker blocks moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
     book = PolicyCache(context.metadata, context.config)
     policies = await book.read(named)
@@ -568,7 +561,6 @@ async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Che
 
 
 def _readable(policies: Policies) -> Check:
-    """Return a warning if a policy cannot be read, else a passed check with the number of policies."""
     texts = [text for policy in policies.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
     if foreign:

@@ -13,10 +13,10 @@ _PAUSE_SECONDS = 0.1
 
 
 async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 10.0) -> list[Check]:
-    """Check that this process reads the ownership channel, and return problems found in it; none without a channel.
+    """Check that this process reads the ownership channel, and return problems found in it.
 
-    Reads the channel for up to `within` seconds, because in the process of a command no background task does so.
-    """
+    Without a channel there are no checks. Reads the channel for up to `within` seconds, because in the process of a
+    command no background task does so."""
     deadline = clock.boot() + within
     await watch.turn()
     while watch.expected and not watch.followed and clock.boot() < deadline:

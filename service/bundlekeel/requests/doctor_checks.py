@@ -1,4 +1,4 @@
-"""Checks of `doctor`: documents below our root, store migration, clocks, live loads and isolation policies."""
+"""Checks of `doctor`: documents below Bundlekeel's root, store migration, clocks, live loads and isolation policies."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ _FOLDERS: Final[Mapping[str, Callable[[Document], object]]] = {
 
 
 async def document_check(coordination: Coordination, records: Sequence[StateCheck]) -> Check:
-    """Check that all documents below our root can be read; the check contains the error of each unreadable one.
+    """Check that all documents below Bundlekeel's root can be read; the check contains the error of each unreadable
+    one.
 
     `records`: functions of optional features. Each reads a document with the brokers' previous values, and raises
-    StoreError if it cannot be read.
-    """
+    StoreError if it cannot be read."""
     bad: list[str] = []
     fixes: set[str] = set()
 
@@ -123,11 +123,10 @@ _APART_SECONDS: Final = 30.0
 
 
 def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
-    """Check the brokers' clocks by the times in their reports. Decisions of Pulsar depend on them, ours do not.
+    """Check the brokers' clocks by the times in their reports: Pulsar's decisions depend on these, Bundlekeel's do not.
 
     The brokers are compared with each other, and not with this host: in a cluster without changes even the newest
-    report can be old, so that all brokers would seem to be behind this host.
-    """
+    report can be old, so that all brokers would seem to be behind this host."""
     ahead = {r.broker_id: (r.clock_ahead_ms or max(0, r.last_update - now_ms)) / 1000 for r in picture.reports}
     usual = median_low(ahead.values()) if ahead else 0.0
     apart = {broker: by - usual for broker, by in ahead.items() if abs(by - usual) >= _APART_SECONDS}
@@ -185,7 +184,7 @@ def live_loads_check(live: LiveLoads) -> Check:
 
 
 def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, ...]) -> list[Check]:
-    """Return a warning for each isolation policy that matches no live broker, or no live broker as primary."""
+    """Return a warning for each isolation policy without a live broker that matches its primary patterns."""
     applied = isolate(policies, (), brokers)
     checks = []
     for number, policy in enumerate(policies):

@@ -1,7 +1,7 @@
-"""Drains of brokers: the request, what the leader's cycle must know about drained brokers, and their progress.
+"""Drains (an operator's request to empty a broker): what the leader's cycle must know about them, and their progress.
 
-A drained broker is queried for its bundles (`owned_bundles`), because load reports omit bundles without topics and
-can be minutes old. A broker that does not respond never counts as empty.
+A drained broker is queried for its bundles (`owned_bundles`), because load reports omit bundles without topics and can
+be minutes old. A broker that does not respond never counts as empty.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GUESS_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainView(RequestView):
-    """A drain and its progress."""
+    """A drain (request to empty a broker) and its progress."""
 
     state: Annotated[
         str, Doc("blocked: none of the remaining bundles may move", of=("draining", "empty", "blocked", "unknown"))
@@ -69,7 +69,7 @@ class DrainView(RequestView):
 
 
 class Drain(Relocation):
-    """The request to drain a broker."""
+    """The request to empty a broker (drain)."""
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Store a request to empty a broker and keep it empty; with `dry_run`, only return the moves."""
@@ -114,7 +114,7 @@ class Drain(Relocation):
 
 @dataclass(slots=True)
 class _DrainedBroker:
-    """State of one draining broker. `left`: the bundles that it still owns; None: it did not list them."""
+    """Progress of one drain. `left`: the bundles that the broker still owns; None: it did not list them."""
 
     since_ms: int
     left: frozenset[str] | None = None
@@ -127,7 +127,7 @@ class _DrainedBroker:
 
 
 class DrainTracker:
-    """Tracks the bundles and the progress of draining brokers for the leader's cycle."""
+    """Tracks the bundles and the progress of drained brokers for the leader's cycle."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
@@ -145,17 +145,17 @@ class DrainTracker:
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
-        """Bundles of each draining broker, as it last listed them."""
+        """Bundles by draining broker, as that broker last listed them."""
         return {broker: watch.left for broker, watch in self._watches.items() if watch.left is not None}
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
-        """Return the snapshot with every bundle that a draining broker owns, even if not reported. Never raises."""
+        """Return the snapshot with every bundle that a draining broker owns, even if none reports it. Never raises."""
         self._endpoints = tuple(picture.endpoints)
         await self._list()
         return with_owned(snapshot, self.owned)
 
     def planned(self, refusals: Collection[Refusal]) -> None:
-        """Record which bundles cannot leave draining brokers after a plan."""
+        """After a plan, record which bundles it refuses to move away from draining brokers."""
         with_cause = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).explain
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
@@ -166,16 +166,15 @@ class DrainTracker:
             }
 
     def record(self) -> dict[str, Any]:
-        """Return the progress that is stored with the leader's state, so that every replica shows it."""
+        """Return the progress of all drains. It is stored with the leader's state, so that every replica shows it."""
         return {broker: self._progress(broker, watch) for broker, watch in self._watches.items()}
 
     # --- keeping drained brokers empty ---
 
     async def look(self, under_way: Collection[str]) -> bool:
-        """Query the bundles of draining brokers again; return whether a bundle has arrived since the last plan.
+        """Query draining brokers again; return whether one of them owns a bundle that it did not own at the last plan.
 
-        `under_way`: bundles in transit, which do not count.
-        """
+        `under_way`: bundles in transit, which do not count."""
         if not self._shared_state.desired.drains:
             self._watches.clear()
             return False
@@ -183,10 +182,9 @@ class DrainTracker:
         return any((watch.left or frozenset()) - watch.planned - set(under_way) for watch in self._watches.values())
 
     async def listed(self, broker: str) -> frozenset[str]:
-        """Return the bundles of one broker now, without system bundles.
+        """Return the bundles that a broker owns now, without system bundles.
 
-        Raises AdminApiError if the request fails, and TimeoutError after 5 s.
-        """
+        Raises AdminApiError if the request fails, and TimeoutError after 5 s."""
         cluster = self._config.adoptable().get("clusterName", "")
         async with asyncio.timeout(LIST_SECONDS):
             names = await self._admin.owned_bundles(broker, cluster)
@@ -229,10 +227,9 @@ class DrainTracker:
     # --- progress ---
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """Return the progress of every drain by broker: measured here if this sidecar leads, else by the leader.
+        """Return the progress of every drain by broker. A follower returns what the leader measured.
 
-        Omits progress that belongs to an earlier drain of the same broker.
-        """
+        Omits progress that belongs to an earlier drain of the same broker."""
         stored = self._shared_state.shared.report.get("operations") or {}
         own = self.record() if self._shared_state.leading or not stored else stored
         return {
@@ -263,8 +260,9 @@ class DrainTracker:
         }
 
     def eta(self, moves: int) -> float:
-        """Return the expected seconds of this many moves from one broker: by the mean duration of the last moves, or
-        by a fixed estimate before the first move."""
+        """Return the expected seconds of `moves` moves from one broker.
+
+        The duration of a move is the mean of the last moves, or a fixed estimate before the first move."""
         took = [item["seconds"] for item in self._shared_state.moves if item["outcome"] in ("done", "released")][
             -MEASURED:
         ]

@@ -25,23 +25,23 @@ class ExclusionView(Requested):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedView(ExclusionView):
-    """A new exclusion."""
+    """Response to a new exclusion of bundles or brokers from moves."""
 
     bundles: Matched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncludedView(Answer):
-    """A removed exclusion."""
+    """Response to the end of an exclusion."""
 
     pattern: Annotated[str, Doc("pattern of the exclusion")]
 
 
 class Exclude(Verb):
-    """Requests about exclusions."""
+    """Requests to exclude bundles or brokers from moves, or to include them again."""
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
-        """Do not move bundles that match a pattern."""
+        """Exclude bundles or brokers that match a pattern from moves; `seconds` None: until an operator ends it."""
         pattern, exclusion = pattern_of(pattern, self._registered), self._lasting_request(seconds, reason, by)
         change = partial(put, table="excluded", name=pattern, value=exclusion)
         await self._note(change, f"exclusion of {pattern}", reason, by)
@@ -49,7 +49,7 @@ class Exclude(Verb):
         return ExcludedView(pattern=pattern, bundles=bundles, **msgspec.to_builtins(exclusion))
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
-        """End an exclusion."""
+        """End the exclusion with this pattern."""
         pattern = as_stored(pattern)
         if pattern not in self.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")

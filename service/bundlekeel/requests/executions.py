@@ -50,8 +50,8 @@ class Executions:
     async def serve(self) -> None:
         """Execute the waiting requests, oldest first. Raises StoreError if the store does not respond.
 
-        Does nothing until the first cycle as leader has loaded the stored state, which this would overwrite.
-        """
+        Does nothing before the first cycle as leader: that cycle loads the stored state, which requests would
+        overwrite."""
         if not self._cycle.leads:
             return
         epoch = self._shared_state.current_epoch()
@@ -76,7 +76,6 @@ class Executions:
             await self._run_step(unload.task, partial(self._unload, unload), unload.epoch)
 
     async def _run_step(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
-        """Run `step` for a task, and store the task with its result or its error."""
         try:
             await step()
         except BundlekeelError as error:
@@ -90,11 +89,10 @@ class Executions:
         await self._settle_reviews()
 
     async def _settle_reviews(self) -> None:
-        """Store the results of tasks that a second operator had approved.
+        """Store the results of tasks that needed the approval of a second operator.
 
         Runs after each task, and once when this sidecar becomes the leader, because the previous leader may have
-        stopped during a task.
-        """
+        stopped during a task."""
         epoch = self._shared_state.current_epoch()
         if self._settled != epoch:
             await self._requests.review_store.settle()
@@ -162,7 +160,7 @@ class Executions:
         return split
 
     async def _unload(self, unload: UnloadTask) -> None:
-        """Unload as many bundles as the budgets of one cycle allow; the other bundles wait for a later cycle."""
+        """Unload as many bundles as the limits of one cycle allow; the other bundles wait for a later cycle."""
         task = unload.task
         try:
             outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))
@@ -236,11 +234,10 @@ class Executions:
     async def _moves_still_wanted(
         self, task: dict[str, Any], body: Mapping[str, Any], splits: list[Split]
     ) -> tuple[tuple[Move, ...], Plan | None]:
-        """Plan again and return the moves and the plan; add the splits that follow the moves to `splits`.
+        """Plan a request again; return the moves and the plan, and add the splits that follow the moves to `splits`.
 
-        Returns no plan for manual moves, because it would predict a better balance, which is not their purpose.
-        Raises Forbidden if the gate refuses the task, and Conflict if the new plan differs from the requested one.
-        """
+        Returns no plan for manual moves, because it would predict a better balance, which is not their purpose. Raises
+        Forbidden if the gate refuses the task, and Conflict if the new plan differs from the requested one."""
         await self._may_begin(task, body)
         if task["kind"] != "plan":
             return await self._requests.moves_of(body), None
@@ -259,5 +256,4 @@ class Executions:
 
 
 def _row(outcome: MoveOutcome) -> dict[str, Any]:
-    """Return the result of a move as JSON, for the task in API responses."""
     return {name: getattr(outcome, name) for name in ("bundle", "outcome", "landed_on", "code")}

@@ -39,9 +39,8 @@ State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
 class FailsafeLimits:
     """Limits after which the sidecars count as failed.
 
-    `after_seconds`: time without a completed cycle. `confirm_seconds`: how long the job then watches for a cycle.
-    `by`: name of this job in the takeover's record.
-    """
+    `after_seconds`: time without a completed cycle. `confirm_seconds`: how long the job then waits for a cycle. `by`:
+    name of this job in the takeover's record."""
 
     after_seconds: float
     confirm_seconds: float = CONFIRM_SECONDS
@@ -52,9 +51,9 @@ class FailsafeLimits:
 class ClusterActivity:
     """Activity of the sidecars, from the shared state.
 
-    `completed_ms`: end of the last cycle, Unix time; 0: no cycle yet. `verdict`: result of that cycle as a sentence.
-    `cycle_seconds`: time since that cycle. `takeover_seconds`: time since the takeover; infinite without a takeover.
-    """
+    `completed_ms`: end of the last completed cycle, Unix time; 0: no cycle yet. `verdict`: result of the last cycle as
+    a sentence. `cycle_seconds`: time since `completed_ms`. `takeover_seconds`: time since the takeover of the brokers'
+    load shedding; infinite without a takeover."""
 
     record: TakeoverRecord | None
     completed_ms: int
@@ -65,7 +64,7 @@ class ClusterActivity:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the last cycle or the takeover, whichever is later."""
+        """Seconds since the last completed cycle or the takeover, whichever is later."""
         return min(self.cycle_seconds, self.takeover_seconds)
 
     def dead(self, after_seconds: float) -> bool:
@@ -78,7 +77,7 @@ class ClusterActivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailsafeResult:
-    """Result of the job. `result`: the handback's result; None: nothing was restored, for example in a dry run."""
+    """Result of the failsafe job. `result`: result of the restoration; None: nothing was restored, as in a dry run."""
 
     state: State
     sentence: str
@@ -166,7 +165,7 @@ async def _record_look(coordination: Coordination, wall_ms: int) -> None:
 
 
 class _CalledOff(Exception):
-    """Raised to cancel a restoration, because a cycle was completed during it."""
+    """Cancels a restoration, because a cycle was completed or the takeover changed during it."""
 
     def __init__(self, judgement: FailsafeResult) -> None:
         super().__init__(judgement.sentence)
@@ -174,7 +173,9 @@ class _CalledOff(Exception):
 
 
 def _changed(activity: ClusterActivity, now: ClusterActivity) -> FailsafeResult | None:
-    """Return the result that cancels a restoration if the activity has changed since the first check; else None."""
+    """Return the result that cancels a restoration if a sidecar is active or the takeover has changed; else None.
+
+    `activity`: at the job's first check. `now`: at present."""
     if now.record is None:
         return FailsafeResult(
             state="not_taken_over", sentence="another process ended the takeover in the meantime", activity=now
@@ -232,7 +233,6 @@ def _why(activity: ClusterActivity) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """Return a duration as text, for example `20 s ago`, `12 min ago` or `25 h ago`."""
     seconds = max(0.0, seconds)
     if seconds < 2 * 60:
         return f"{seconds:.0f} s ago"

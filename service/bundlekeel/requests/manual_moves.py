@@ -1,7 +1,7 @@
-"""What moves, unloads and splits by operators share: planned as a dry run, stored for the leader, and planned again.
+"""Common parts of moves, unloads and splits by operators: planned as a dry run, stored for the leader, planned again.
 
 A request names bundles and their sources. Right before it acts, the leader plans again from its own view and with the
-same guard, and executes exactly the requested action or nothing.
+same guard (limits on moves), and executes exactly the requested action or nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,11 @@ ManualMoveState = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateView(Answer):
-    """A possible target of a bundle, or the reason against it."""
+    """A broker as a possible target of a bundle, or the reason against this broker."""
 
     broker: Broker
-    score_before: Annotated[float, Doc("current score, a ratio")]
-    score_after: Annotated[
-        float | None, Doc("score that the destination would have with the bundle, a ratio; null: not computed")
-    ]
+    score_before: Annotated[float, Doc("current score of the broker, a ratio")]
+    score_after: Annotated[float | None, Doc("score of the broker with the bundle, a ratio; null: not computed")]
     code: Annotated[str | None, Doc("code of the reason against this broker; null: none", grows=Code)]
     explanation: Explanation
 
@@ -56,9 +54,9 @@ class ChildView(Answer):
     """A bundle that a split creates."""
 
     bundle: Bundle
-    topics_ratio: Annotated[float, Doc("share of the topics")]
-    msg_rate_ratio: Annotated[float, Doc("share of the messages")]
-    throughput_ratio: Annotated[float, Doc("share of the bytes")]
+    topics_ratio: Annotated[float, Doc("share of the split bundle's topics")]
+    msg_rate_ratio: Annotated[float, Doc("share of the split bundle's messages")]
+    throughput_ratio: Annotated[float, Doc("share of the split bundle's bytes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +96,14 @@ Response = TypeVar("Response", ManualMoveView, "NamespaceUnloadView")
 
 
 class ManualMoves(Verb):
-    """A move, an unload or a split.
+    """Requests to move, unload or split bundles.
 
     Methods raise NotFound or ConfigError if a name is wrong, and Conflict if the bundle cannot be moved or split. They
-    raise SnapshotError before the first cycle, and StoreError if the store does not respond.
-    """
+    raise SnapshotError before the first cycle, and StoreError if the store does not respond."""
 
     async def _respond(
         self, verb: str, answer: Response, operator_request: Json, *, execute: bool, reason: str, by: str
     ) -> Response:
-        """Return the response to the operator, and store the request for the leader if `execute`."""
         answer = replace(answer, **self._held(Action.SUBMISSION))
         if not execute:
             return answer
@@ -152,7 +148,7 @@ class ManualMoves(Verb):
         return owner.broker_id
 
     async def _with_policies(self, owners: Mapping[str, str]) -> Situation:
-        """Return the inputs of a plan, with freshly read policies and with each of these bundles at its owner."""
+        """Return the inputs of a plan, with policies that are read again, and with these bundles at their owners."""
         owned: dict[str, list[str]] = {}
         for bundle, owner in owners.items():
             owned.setdefault(owner, []).append(bundle)

@@ -37,10 +37,9 @@ class Move(ManualMoves):
     async def plan_move(
         self, name: str, to: str = "", *, override_cool_down: bool = False
     ) -> tuple[ManualMoveView, Json]:
-        """Return the dry run of moving one bundle, and the request for the leader; empty if the move is refused.
+        """Return the dry run of moving one bundle, and the request for the leader (empty if the move is refused).
 
-        `name`: a bundle or topic. `to`: the target broker; "": the broker with most headroom.
-        """
+        `name`: a bundle or topic. `to`: the target broker; "": the broker with most headroom."""
         whole = await self._whole(name)
         owner = await self._owner(whole.bundle)
         if to:
@@ -61,7 +60,7 @@ class Move(ManualMoves):
         }
 
     async def moves_of(self, body: Mapping[str, Any]) -> tuple[PlannedMove, ...]:
-        """Plan the one move of a request again. Raises Conflict with the difference if it has changed."""
+        """Plan the move that a stored request contains again. Raises Conflict with the difference if it has changed."""
         bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
         if not bundle or not source or not target:
             raise Conflict(UNREADABLE, code="refused", difference=[UNREADABLE])

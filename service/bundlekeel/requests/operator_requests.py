@@ -47,7 +47,7 @@ class OperationsView(Answer):
 
 
 class OperatorRequests(Drain, Warm, Cordon, Pin, Exclude, Pause, Unload, Split, Tasks, Review):
-    """All verbs, and the list of the stored requests."""
+    """All kinds of operators' requests about brokers and bundles, and the list of the stored ones."""
 
     @reads
     async def operations(self) -> OperationsView:

@@ -17,7 +17,7 @@ from bundlekeel.requests.verb import Matched, UntilMs, Verb, as_stored, drop, pu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopePauseView(Requested):
-    """A pause of everything or of one scope."""
+    """A pause of everything, or of one tenant, namespace or broker (the scope)."""
 
     scope: Annotated[str, Doc("`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`; empty: everything")]
     until_ms: UntilMs
@@ -25,7 +25,7 @@ class ScopePauseView(Requested):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PausedScopeView(PauseView):
-    """A new pause of one scope."""
+    """Response to a pause of one tenant, namespace or broker (the scope)."""
 
     scope: Annotated[str, Doc("`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`")]
     bundles: Matched
@@ -33,7 +33,7 @@ class PausedScopeView(PauseView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedScopeView(Answer):
-    """The end of a pause of one scope."""
+    """Response to the end of the pause of one tenant, namespace or broker (the scope)."""
 
     scope: Annotated[str, Doc("scope whose pause was ended")]
     reason: Reason
@@ -41,10 +41,10 @@ class ResumedScopeView(Answer):
 
 
 class Pause(Verb):
-    """Requests about pauses of one scope."""
+    """Requests to pause or resume one tenant, namespace or broker (the scope)."""
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
-        """Pause moves of all bundles in one scope, for example a namespace; `seconds` None: until resumed."""
+        """Pause moves of all bundles of a tenant, namespace or broker; `seconds` None: until resumed."""
         scope, pattern = scope_of(scope, self._registered)
         pause = StoredPause(reason=reason, by=by, since_ms=self.clock.wall_ms(), until_ms=self._until(seconds))
         await self._note(lambda desired: put(desired, "pauses", scope, pause), f"pause of {scope}", reason, by)
@@ -52,7 +52,7 @@ class Pause(Verb):
         return PausedScopeView(scope=scope, **asdict(pause_view(pause)), bundles=bundles)
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
-        """End the pause of one scope."""
+        """End the pause of a tenant, namespace or broker."""
         scope = as_stored(scope)
         if scope not in self.shared_state.desired.pauses:
             raise NotFound(f"{scope} is not paused")

@@ -17,7 +17,7 @@ from bundlekeel.requests.where import whole_bundles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinView(Requested):
-    """A pinned bundle."""
+    """A pin: a bundle that stays at its broker."""
 
     bundle: Bundle
     until_ms: UntilMs
@@ -25,23 +25,23 @@ class PinView(Requested):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedView(PinView):
-    """A new pin."""
+    """Response to the creation of a pin (a bundle stays at its broker)."""
 
     broker: Annotated[str | None, Doc("broker that owns the bundle; null: none")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpinnedView(Answer):
-    """A removed pin."""
+    """Response to the end of a pin (a bundle stayed at its broker)."""
 
     bundle: Bundle
 
 
 class Pin(Verb):
-    """Requests about pins."""
+    """Requests to pin bundles to their brokers, or to end that."""
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
-        """Keep a bundle, or the bundle of a topic, where it is."""
+        """Keep a bundle, or the bundle of a topic, at its present broker."""
         name, pin = await self._bundle_of(bundle), self._lasting_request(seconds, reason, by)
         await self._note(lambda desired: put(desired, "pinned", name, pin), f"pin of {name}", reason, by)
         owner = await self.ownership.owner(name)

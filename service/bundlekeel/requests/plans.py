@@ -40,7 +40,7 @@ class Submitted(Answer):
     hash: Hash
     moves: Annotated[int, Doc("number of moves")]
     splits: Annotated[int, Doc("number of splits")]
-    task: Annotated[str, Doc("id of the task; empty (not null): still proposed")]
+    task: Annotated[str, Doc("id of the task; empty (not null): a second operator must approve first")]
     state: Annotated[
         str, Doc("waiting (for the leader) or proposed (to a second operator)", of=("waiting", "proposed"))
     ]
@@ -49,7 +49,7 @@ class Submitted(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """Create, find and execute plans."""
+    """Creates, finds and executes plans for operators."""
 
     leadership: Leadership
     planner: Planner
@@ -59,7 +59,7 @@ class Plans:
     async def make(self, request: PlanRequest) -> PlanView:
         """Return a new plan as a dry run.
 
-        A follower forwards the request to the leader, and plans itself if the leader does not respond.
+        A follower forwards the request to the leader. If the leader does not respond, the follower computes the plan.
         """
         answer = None if request.forwarded else await self._by_leader(request)
         if answer is not None:
@@ -69,9 +69,8 @@ class Plans:
     async def _by_leader(self, request: PlanRequest) -> PlanView | None:
         """Return the leader's plan; None if this sidecar leads, or if the leader does not send a readable plan.
 
-        If None, this sidecar can plan itself with the same result: it reads the same cluster and the stored state
-        of the leader.
-        """
+        In that case this sidecar can plan itself with the same result: it reads the same cluster and the leader's
+        stored state."""
         leader = self._leader()
         if leader is None:
             return None
@@ -82,7 +81,6 @@ class Plans:
             return None
 
     async def _actions_now(self, request: PlanRequest) -> PlannedActions:
-        """Return the moves and splits that the same request would give now, without storing the plan."""
         answer = await self._by_leader(request)
         return (
             PlannedActions.of_view(answer)
@@ -126,14 +124,12 @@ class Plans:
         self.operator_requests.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
-        """Return the leading sidecar if it is another one and has an API; else None."""
         leadership = self.leadership
         leader = leadership.leader
         reachable = leader is not None and leader.url and leader.id != leadership.member.id
         return leader if reachable and not leadership.leading else None
 
     async def _find_anywhere(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
-        """Return a plan and its request from this or another sidecar; store another sidecar's plan here, too."""
         try:
             return self.planner.find(hash_)
         except NotFound as unknown:
@@ -152,7 +148,6 @@ class Plans:
         return self.planner.find(hash_)
 
     async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:
-        """Return another sidecar's copy of the plan, and the sidecars that did not respond."""
         own, leader = self.leadership.member.id, self._leader()
         members = {item.id: item for item in (*self.leadership.members, *([leader] if leader else []))}
         others = [item for item in members.values() if item.id != own and item.url]
@@ -169,10 +164,9 @@ class Plans:
 
 
 def request_of(body: Mapping[str, Any]) -> PlanRequest:
-    """Return the options of the plan that a stored request wants to execute.
+    """Return the plan request that a stored request wants to execute.
 
-    Raises TypeError or ValueError if they are malformed.
-    """
+    Raises TypeError or ValueError if it is malformed."""
     return PlanRequest.of(body.get("request") or {})
 
 

@@ -1,4 +1,4 @@
-"""What drains and warm-ups share: the dry run, which shows all their moves."""
+"""Common parts of drains (empty a broker) and warm-ups (fill a broker): the dry run, which shows all their moves."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ALL: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationView(Answer):
-    """The moves of a drain or a warm-up."""
+    """Response to a drain (empty a broker) or warm-up (fill a broker), with its moves."""
 
     broker: Broker
     dry_run: DryRun
-    bundles: Annotated[int, Doc("drain: number of bundles it owns; warm-up: number of bundles it receives")]
+    bundles: Annotated[int, Doc("number of bundles that the broker owns (drain), or that it receives (warm-up)")]
     moves: Annotated[list[MoveView], Doc("moves, in order")]
     refusals: Annotated[list[RefusalView], Doc("bundles that do not move for now, with reasons")]
     refusal_counts: Annotated[dict[str, int], Doc("number of refusals by code", keys=Code)]
@@ -40,7 +40,7 @@ class RelocationView(Answer):
 
 
 class Relocation(Verb):
-    """A drain or a warm-up."""
+    """Requests to drain (empty) or warm up (fill) a broker."""
 
     async def _plan_relocations(
         self,
@@ -49,7 +49,9 @@ class Relocation(Verb):
         warming: frozenset[str] = frozenset(),
         owned: Mapping[str, frozenset[str]] | None = None,
     ) -> PlanResult:
-        """Return all moves that this request would cause over the next plans, by planning once without a budget."""
+        """Return all moves that a drain or warm-up would cause over the next plans.
+
+        They come from one plan without limits on the number of moves."""
         inputs = self.cycle.plan_input(with_owned(self.cycle.demand_snapshot(), owned or {}))
         cordoned = inputs.guard.cordoned | draining
         guard = replace(inputs.guard, cordoned=cordoned, draining=draining, warming=warming)
@@ -70,5 +72,5 @@ class Relocation(Verb):
 
 
 def relocations(result: PlanResult) -> list[Move]:
-    """Return the moves of drains and warm-ups."""
+    """Return the moves of drains and warm-ups in a plan."""
     return [move for move in result.plan.moves if move.rule in RULES]

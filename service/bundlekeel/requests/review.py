@@ -57,7 +57,7 @@ class ReviewView(Answer):
         str,
         Doc("state of the review", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
     ]
-    reviewer: Annotated[str, Doc("operator who approved or discarded it; empty: none yet")]
+    reviewer: Annotated[str, Doc("operator who approved or discarded the change; empty: none yet")]
     remark: Annotated[str, Doc("reason that the reviewer entered")]
     decided_ms: Annotated[int, Doc("time of the approval or refusal; 0: not yet")]
     task: Annotated[str, Doc("id of the task; empty: none yet")]
@@ -85,7 +85,7 @@ class ReviewProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewProposals(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored document: the newest proposals, oldest first."""
+    """The stored document with the newest proposals, oldest first."""
 
     schema: int = SCHEMA
     items: list[ReviewProposal] = []
@@ -172,10 +172,9 @@ class Reviews:
     # --- the leader ---
 
     async def begin(self, id_: str, task: str) -> None:
-        """Bind a proposal to `task`, right before the leader executes it. Afterwards it can only be stopped.
+        """Bind a proposal to `task`, right before the leader executes the task. Afterwards it can only be stopped.
 
-        Raises Conflict if the proposal is not approved any more or has another task, and NotFound if it was deleted.
-        """
+        Raises Conflict if the proposal is not approved any more or has another task, and NotFound if it was deleted."""
 
         def bind(item: ReviewProposal) -> ReviewProposal:
             state = self._state(item)
@@ -255,7 +254,6 @@ class Reviews:
         return next(item for item in await self._change(changed) if item.id == id_)
 
     async def _read(self) -> tuple[list[ReviewProposal], int | None]:
-        """Return the proposals and the version of their node; no proposals if its content cannot be decoded."""
         document, items, why = await self._coordination.read(REVIEWS), list[ReviewProposal](), dict[str, str]()
         try:
             if document is not None:
@@ -280,7 +278,7 @@ class Reviews:
 
 
 class Review(Verb):
-    """Requests about proposals."""
+    """Requests that a second operator must approve (proposals)."""
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
         """Store a plan for the leader, or as a proposal if a second operator must approve it."""
@@ -308,7 +306,6 @@ class Review(Verb):
 
 
 def _has_open_task(item: ReviewProposal) -> bool:
-    """Return whether a proposal has a task whose result is not stored yet."""
     return item.state == "approved" and bool(item.task)
 
 

@@ -97,10 +97,9 @@ class Split(ManualMoves):
         return answer, body | {"moves": [[whole.bundle, owner, ""]]}
 
     async def split_of(self, body: Mapping[str, Any]) -> PlannedSplit:
-        """Plan the split of a request again, with boundaries from the current topics.
+        """Plan the split that a stored request contains again, with boundaries from the current topics.
 
-        A split by load gets its boundaries later, when it is executed. Raises Conflict if the split is not possible.
-        """
+        A split by load gets its boundaries later, when it is executed. Raises Conflict if the split is not possible."""
         bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), tuple(body.get("at", ()))
         named = body.get("algorithm")
         if not bundle or not source:
@@ -119,10 +118,10 @@ class Split(ManualMoves):
         return _split(bundle, source, at, algorithm)
 
     def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
-        """Raise SplitRefused if the guard blocks the bundle, or if its owner does not support the algorithm.
+        """Raise SplitRefused if a pause, pin or other limit on moves blocks the bundle, or its owner lacks the
+        algorithm.
 
-        Policies that bind a bundle to brokers do not block a split, because the children stay at the bundle's owner.
-        """
+        Policies that bind a bundle to brokers do not block a split, because the new bundles stay at the owner."""
         snapshot = with_owned(self.cycle.demand_snapshot(), {owner: [bundle]})
         movable, refusals = by_person(self.cycle.plan_input(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
@@ -181,10 +180,9 @@ class Split(ManualMoves):
     def _boundaries(
         self, bundle: str, owner: str, topics: Sequence[TopicLoad], algorithm: SplitAlgorithm | None
     ) -> tuple[int, ...]:
-        """Return the boundaries at which the broker would split, computed by its algorithm with its own limits.
+        """Return the boundaries at which the broker would split, by the broker's algorithm and limits.
 
-        Raises SplitRefused if it would not split the bundle.
-        """
+        Raises SplitRefused if the broker would not split the bundle."""
         name = parse_bundle(bundle)
         if algorithm is SplitAlgorithm.RANGE:
             return range_equally_divide(name.lower, name.upper)

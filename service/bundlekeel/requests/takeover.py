@@ -41,7 +41,7 @@ NO_LEADER: Final = "no sidecar leads"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRow:
-    """One broker after the change: its settings, and whether they are as requested (`verified`)."""
+    """One broker after a takeover or handback: its settings, and whether they are as requested (`verified`)."""
 
     broker_id: str
     verified: bool
@@ -51,11 +51,11 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverResult:
-    """Result of a takeover or a handback.
+    """Result of a takeover of the brokers' load shedding, or of its end (handback).
 
-    If it is not `complete`, the record stays active, rows and warnings list what is missing, and the operator runs
-    the command again. `overrides`: the dynamic settings before the first takeover; None: not set.
-    """
+    If the result is not `complete`, the stored record stays active, rows and warnings list what is missing, and the
+    operator runs the command again. `overrides`: the dynamic settings before the first takeover; None: not set.
+    `splits_by`: whether brokers split bundles themselves."""
 
     complete: bool
     brokers: tuple[BrokerRow, ...]
@@ -65,7 +65,7 @@ class TakeoverResult:
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """Brokers that are not verified to have the requested settings."""
+        """Brokers whose settings are not, or not yet, as requested."""
         return tuple(row.broker_id for row in self.brokers if not row.verified)
 
 
@@ -73,8 +73,7 @@ class TakeoverResult:
 class TakeoverContext:
     """Dependencies of takeover and handback: the registered brokers, their API, the shared state.
 
-    `tell`: called with each text about the progress of the verification.
-    """
+    `tell`: called with texts about the progress of the verification."""
 
     admin: BrokerAdmin
     commands: BrokerCommands
@@ -92,13 +91,12 @@ async def takeover(
     """Turn the brokers' shedding off, with `split` also their automatic splits, and verify each broker.
 
     With `namespaces` (tenant/namespace) it is a partial takeover: the brokers continue to shed, but exclude those
-    namespaces. A later takeover can add namespaces, or take over the whole cluster, which removes these exclusions.
-    The record keeps the values from before the first takeover, and operator, reason and time of the latest.
+    namespaces. A later takeover can add namespaces, or take over the whole cluster, which removes these exclusions. The
+    stored record keeps the values from before the first takeover, and operator, reason and time of the latest.
 
     Raises StoreMigrated if a migration of the metadata store has started, StaleWrite if another takeover runs at the
     same time, and Conflict if brokers do not support excluded namespaces (before 4.2). Raises AdminApiError if the
-    brokers' settings cannot be read; nothing is changed then.
-    """
+    brokers' settings cannot be read; nothing is changed then."""
     (await context.metadata.migration()).demand_writable()
     # Read the record first, so that the write below is refused if a handback ends in between.
     last, version = await _stored(context.coordination) or (None, None)
@@ -141,9 +139,8 @@ async def takeover(
 async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence[str] = ()) -> TakeoverResult:
     """Return the result that `takeover` would have, with its warnings, without any change.
 
-    A broker that cannot be queried is shown as not verified, although `takeover` would fail because of it. Raises
-    Conflict and AdminApiError for the other reasons for which `takeover` does.
-    """
+    If a broker cannot be queried, `takeover` would fail, but this function only shows the broker as not verified. For
+    all other reasons it raises Conflict and AdminApiError as `takeover` does."""
     last, _ = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()
     answers = await _ask_all(context.admin, context.endpoints)
@@ -162,7 +159,6 @@ async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence
 
 
 def _excluded(stored: Mapping[str, str], before: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
-    """Return the namespaces that the brokers' own shedding already skips."""
     return name_set(stored.get(EXCLUDED, "")).union(*(name_set(item.get(EXCLUDED, "")) for item in before.values()))
 
 
@@ -207,11 +203,10 @@ async def handback(
     deadman: bool = False,
     look_again: LookAgain = no_look,
 ) -> TakeoverResult | None:
-    """Restore the values of the record, verify each broker, and close the record with operator and reason.
+    """Restore the settings from before the takeover, verify each broker, and close the takeover's record.
 
     Returns None if there is no takeover to undo. Two calls at the same time do no harm. `deadman`: the failsafe job
-    calls. `look_again`: awaited right before each write to a broker; an error that it raises ends the handback.
-    """
+    calls. `look_again`: awaited right before each write to a broker; an error that it raises ends the handback."""
     stored = await read_record(context.coordination)
     if stored is None:
         return None
@@ -242,7 +237,7 @@ async def handback(
 
 
 async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], stored: Mapping[str, str]) -> list[str]:
-    """Set the values that differ from `stored`, in this order. Returns a warning for each failure."""
+    """Set dynamic settings that differ from `stored`, in the order of `values`. Returns a warning for each failure."""
     warnings = []
     for key, value in values.items():
         if stored.get(key) == value or (value is not None and not _differs(stored, key, value)):
@@ -256,7 +251,6 @@ async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], s
 
 
 async def _put(context: TakeoverContext, key: str, value: str | None, look_again: LookAgain = no_look) -> None:
-    """Set a dynamic setting of the brokers; value None: delete it. Raises AdminApiError if the call fails."""
     if value is None:
         await context.commands.delete_dynamic(key, permit=by_person, look_again=look_again)
     else:
@@ -285,10 +279,9 @@ async def _close(context: TakeoverContext, closed: TakeoverRecord, version: int,
 
 
 async def why_nothing_balances(coordination: Coordination) -> str:
-    """Return why no sidecar would balance the bundles of a takeover; "": no obstacle is known. Never raises.
+    """Return why no sidecar would balance the bundles after a takeover; "": no obstacle is known. Never raises.
 
-    Ignores the brokers' own shedding, because it is still on before a takeover.
-    """
+    Ignores the brokers' own shedding, because it is still on before a takeover."""
     try:
         leader, chunks = await coordination.leader(), await coordination.read_tree(STATE)
         code = str(decode_state(chunks, what=STATE).report.get("obstacle") or "") if chunks else ""
@@ -303,7 +296,7 @@ async def why_nothing_balances(coordination: Coordination) -> str:
 async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> list[str]:
     """Return a warning for each namespace that does not exist. Never raises.
 
-    It is not an error, because a namespace can be created later. But a misspelled one would never be balanced.
+    A missing namespace is not an error, because it can be created later. But a misspelled one would never be balanced.
     """
     try:
         existent = await metadata.namespaces() if namespaces else []
@@ -330,15 +323,13 @@ async def last_takeover(coordination: Coordination) -> tuple[bool, tuple[str, ..
 async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
     """Return the record of the active takeover and the version of its document; None: there is no takeover.
 
-    Raises CodecError if the document cannot be decoded. Then do not overwrite it, because only this document contains
-    the previous values.
-    """
+    Raises CodecError if the document cannot be decoded. Then do not overwrite it: no other document contains the
+    brokers' previous settings."""
     stored = await _stored(coordination)
     return stored if stored is not None and stored[0].active else None
 
 
 async def _stored(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
-    """Return the record of the last takeover, active or ended, and the version of its document; None: none yet."""
     document = await coordination.read(TAKEOVER)
     return (decode_takeover(document.data), document.version) if document is not None else None
 
@@ -354,10 +345,9 @@ def _record(
     stored: dict[str, str],
     before: dict[str, dict[str, str]],
 ) -> TakeoverRecord:
-    """Return the record of the brokers' current settings, before anything changes; None stands for a missing value.
+    """Return the takeover's record with the brokers' settings before any change; None stands for a missing value.
 
-    Settings that the active takeover has already changed keep their recorded value.
-    """
+    Settings that the active takeover has already changed keep their recorded value."""
     first = active.overrides if active is not None else {}
     runtime: dict[str, Mapping[str, str]] = {
         broker: {
@@ -374,10 +364,9 @@ def _record(
 
 
 def _merged(active: TakeoverRecord | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """Return the settings of each broker before our changes.
+    """Return the settings of each broker from before the takeover.
 
-    Settings that the active takeover has already changed come from its record, all others from `fresh`.
-    """
+    Settings that the active takeover has already changed come from its record, all others from `fresh`."""
     if active is None:
         return fresh
     merged = dict(active.runtime)
@@ -390,11 +379,10 @@ def _merged(active: TakeoverRecord | None, fresh: dict[str, Mapping[str, str]]) 
 
 
 def _restored(record: TakeoverRecord, endpoint: BrokerEndpoint) -> dict[str, str | None]:
-    """Return the settings that this broker must have after a handback; None: any value is right.
+    """Return the settings that a broker must have after a handback; None: any value is right.
 
     A setting that was not set dynamically returns to the value in the broker's own file. The record does not contain
-    that value if the broker joined or restarted after the takeover; then any value is right.
-    """
+    that value if the broker joined or restarted after the takeover."""
     before = record.runtime.get(endpoint.broker_id, {})
     if before.get(_STARTED) != str(endpoint.start_timestamp):
         before = {}
@@ -477,10 +465,9 @@ async def _ask_all(
 def _warnings(
     rows: tuple[BrokerRow, ...], namespaces: Sequence[str], last: TakeoverRecord | None, stored: Mapping[str, str]
 ) -> list[str]:
-    """Return what the operator must know after a takeover of these namespaces (none: the whole cluster).
+    """Return what the operator must know after a takeover of `namespaces` (empty: of the whole cluster).
 
-    `rows`: the brokers after the takeover. `last`: the previous takeover. `stored`: the dynamic settings before.
-    """
+    `rows`: the brokers after the takeover. `last`: the previous takeover. `stored`: the dynamic settings before it."""
     warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
     if last is not None and last.namespaces and not namespaces:
         only = ", ".join(last.namespaces)
@@ -536,6 +523,5 @@ def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
 
 
 def _is_true(values: Mapping[str, str], key: str) -> bool:
-    """Return whether a setting is on: if it is missing (Pulsar's default), or `true` as `Boolean.parseBoolean` reads
-    it."""
+    """Return whether a setting is on: `true` as `Boolean.parseBoolean` reads it, or missing (Pulsar's default)."""
     return values.get(key, "true").strip().lower() == "true"

@@ -24,14 +24,14 @@ _ENDED: Final = ("done", "failed", "stopped")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping(Answer):
-    """A task that starts no further move."""
+    """Response to the stop of a task: no further move of it starts."""
 
     task: Annotated[str, Doc("id of the task")]
     state: Annotated[str, Doc("no further move starts", of=("stopping",))]
 
 
 class Tasks(Verb):
-    """Queries of tasks, and the request to stop one."""
+    """Requests to list tasks and to stop one."""
 
     @reads
     async def tasks(self) -> list[TaskView]:
@@ -71,7 +71,7 @@ class Tasks(Verb):
         return next((item for item in self.shared_state.tasks if item.get("task") == task), None)
 
     async def stop(self, task: str, *, reason: str, by: str) -> Stopping:
-        """Start no further move of a task."""
+        """Stop a task: moves in progress finish, and no further one starts."""
         row = await self.task(task)
         if row.state in _ENDED:
             raise Conflict(f"task {task} is {row.state} already", code="wrong-state", difference=[f"state {row.state}"])
@@ -90,7 +90,7 @@ class Tasks(Verb):
 
 
 def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:
-    """Return the task of a request as JSON, for API responses, with this state."""
+    """Return a stored request as a task in this state, as JSON for API responses."""
     return {
         "task": request_id,
         "kind": str(body.get("kind", "plan")),

@@ -11,12 +11,11 @@ from bundlekeel.requests.takeover import read_record
 
 
 async def uninstall(coordination: Coordination, forbid: Sequence[StateCheck] = (), *, dry_run: bool) -> list[str]:
-    """Delete all nodes below the root and return their names; with `dry_run`, only return them.
+    """Delete all nodes below Bundlekeel's root and return their names; with `dry_run`, only return the names.
 
     Raises Conflict while a sidecar runs, and while brokers still have settings or rates that Bundlekeel set, because
     only the shared state contains the previous values. Raises CodecError or StoreError if the state cannot be read.
-    `forbid`: functions that raise Conflict if an optional feature still needs the state.
-    """
+    `forbid`: functions that raise Conflict if an optional feature still needs the state."""
     paths = await coordination.paths()
     running = {member.id for member in await coordination.members()}
     if leader := await coordination.leader():

@@ -1,7 +1,7 @@
 """Unloads: a bundle, or each bundle of a namespace, moves to the broker with most headroom.
 
-A request to unload a namespace names bundles and their sources only: it takes many cycles, and each bundle moves to the
-broker with most headroom then.
+A request to unload a namespace contains only the bundles and their present brokers. Its execution takes many cycles,
+and the target of each bundle is selected right before the bundle moves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bundlekeel.requests.verb import DryRun, Held, HeldExplanation, ReviewId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceUnloadView(Answer):
-    """The unload of a namespace."""
+    """The unload of all bundles of a namespace."""
 
     kind: Annotated[str, Doc("kind of the request", of=("unload",))]
     namespace: Annotated[str, Doc("tenant/namespace")]
@@ -121,7 +121,6 @@ class Unload(Move):
         return replace(unloads, waiting=(*waiting, *unloads.waiting), refused=(*stays, *unloads.refused))
 
     async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
-        """Return the owner of each bundle, and a refusal for each bundle without a usable owner."""
         owners, refused = dict[str, str](), list[Refusal]()
         for bundle in bundles:
             try:
@@ -142,8 +141,7 @@ class UnloadTask:
     """An unload of many bundles, executed by the leader of `epoch` over several cycles.
 
     `left`: the remaining bundles with the broker that each must leave. `waiting`: why bundles did not move after the
-    last cycle. `before`: earlier results of the task as text for operators.
-    """
+    last cycle. `before`: result of the split that created the bundles, as text; "": no split."""
 
     task: dict[str, Any]
     body: Mapping[str, Any]
@@ -154,12 +152,12 @@ class UnloadTask:
     waiting: tuple[Refusal, ...] = ()
 
     def refuse(self, bundle: str, code: str) -> None:
-        """Give up unloading a bundle, and add a refused move with this code to the task."""
+        """Give up unloading a bundle, and add the refused move with `code` (the reason) to the task."""
         del self.left[bundle]
         self.task["moves"].append({"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code})
 
     def end(self, code: str) -> None:
-        """Give up unloading all remaining bundles, with the same code."""
+        """Give up unloading all remaining bundles, with `code` as the reason."""
         for bundle in list(self.left):
             self.refuse(bundle, code)
 

@@ -1,8 +1,8 @@
 """Base class of operators' requests, with what several of them share.
 
 The replica that receives a request stores it in the shared state, and the leader reads it there. A module contains one
-verb: its rule, its responses and its service calls. The command line imports the responses, so imports for annotations
-alone are behind `TYPE_CHECKING`: otherwise each command would import the control loop.
+kind of request (a verb): its rule, its responses and its service calls. The command line imports the responses, so
+imports for annotations alone are behind `TYPE_CHECKING`: otherwise each command would import the control loop.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ HeldExplanation = Annotated[str, Doc("meaning of the code; empty: no code")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView(Requested):
-    """A cordon or warm-up of a broker."""
+    """A cordon (no bundle moves to the broker) or warm-up (the broker is filled) of a broker."""
 
     broker: Broker
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """The parts of a sidecar that requests use, and how a request is stored and recorded."""
+    """The parts of a sidecar that operators' requests use, and how a request is stored and recorded."""
 
     shared_state: SharedState
     cycle: Cycle
@@ -66,10 +66,10 @@ class Verb:
     gate: Gate
 
     def _held(self, action: Action | None = None) -> dict[str, Any]:
-        """Return the code and explanation of what blocks this action now, or else blocked all moves in the last cycle.
+        """Return code and explanation of what blocks this action now, or of what blocked all moves in the last cycle.
 
-        Of the leader's last cycle, only an obstacle that lasts until an operator acts is returned. Both "": none.
-        """
+        From the leader's last cycle, only an obstacle that lasts until an operator acts is returned. Code and
+        explanation are "" if there is none."""
         refused = self.gate.check(GateQuestion(action=action)) if action else None
         last = str(self.shared_state.shared.report.get("obstacle") or "")
         code = refused.code.value if refused else last if last in LASTING else ""
@@ -114,7 +114,7 @@ class Verb:
 
 
 def as_stored(text: str) -> str:
-    """Return a scope or pattern as it is stored: without whitespace around its parts."""
+    """Return a scope or pattern as it is stored: names in Pulsar's spelling, without whitespace around its parts."""
     return ":".join(as_pulsar_writes(part.strip()) for part in text.split(":", 1))
 
 

@@ -1,4 +1,4 @@
-"""Warm-ups of brokers: a new or restarted broker receives bundles gradually."""
+"""Warm-ups of brokers: bundles move gradually to a new or restarted broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARM_PLANS: Final = 3
 
 
 class Warm(Relocation):
-    """The request to warm up a broker."""
+    """The request to fill a broker gradually (warm-up)."""
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Store a request to fill a broker gradually; with `dry_run`, only return the moves."""
@@ -63,17 +63,16 @@ class Warm(Relocation):
 
 
 class WarmTracker:
-    """Starts and ends warm-ups for the leader's cycle."""
+    """Starts and ends warm-ups (gradual filling of brokers) for the leader's cycle."""
 
     def __init__(self, shared_state: SharedState, clock: Clock) -> None:
         self._shared_state, self._clock = shared_state, clock
         self._warm_plans: Counter[str] = Counter()
 
     async def planned(self, ready: Mapping[str, bool], *, acting: bool) -> None:
-        """Record which warming brokers a plan found warm.
+        """After a plan, record which of the brokers in a warm-up have enough load (`ready`).
 
-        With `acting`, ends the warm-up of brokers that stayed warm for several plans. Never raises.
-        """
+        With `acting`, ends the warm-up of brokers that had enough load in several plans. Never raises."""
         self._warm_plans = Counter({broker: self._warm_plans[broker] + 1 for broker, done in ready.items() if done})
         warm = [broker for broker, plans in self._warm_plans.items() if plans >= WARM_PLANS]
         if not warm or not acting:
@@ -112,10 +111,9 @@ def _open_to_bundles(desired: Desired, broker: str) -> None:
 
 
 def _explain_empty_warm(broker: str, result: PlanResult, share: float) -> str:
-    """Return why a warm would move no bundle to `broker`, as one clause for operators.
+    """Return why a warm-up would move no bundle to `broker`, as one clause for operators.
 
-    `share`: part of the mean load (0 to 1) from which a broker counts as warm.
-    """
+    `share`: part of the mean load (0 to 1) from which a broker has enough load."""
     plan = result.plan
     if broker not in result.ready:
         return plan.verdict.sentence

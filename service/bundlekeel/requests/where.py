@@ -1,4 +1,4 @@
-"""Finds the owner of a topic, bundle or namespace, and the broker that it would get if no broker owned it.
+"""Finds the owner of a topic, bundle or namespace, without assigning a bundle.
 
 A lookup over REST would assign an unowned bundle. So this module reads bundle boundaries and owners from the metadata
 store or the ownership channel.
@@ -27,7 +27,7 @@ MOST_PARTITIONS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place(Answer):
-    """The owner of a topic or bundle. The request never assigns the bundle."""
+    """The owner of a topic or bundle."""
 
     topic: Annotated[str | None, Doc("the topic or partition; null: the request named a bundle")] = None
     topic_exists: Annotated[
@@ -104,7 +104,7 @@ class WholeBundle:
         return self.sentence_with("moves")
 
     def sentence_with(self, moves: str) -> str:
-        """Return `sentence` with another form of its verb, for example `would move` for a refused bundle."""
+        """Return `sentence` with another verb (`moves`), for example `would move` for a refused bundle."""
         if not self.topics:
             return f"{self.bundle} {moves} with its {numbered(self.others, 'known topic')}"
         others = numbered(self.others, "other known topic")
@@ -112,10 +112,10 @@ class WholeBundle:
 
 
 async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
-    """Return the bundles that move if an operator moves a bundle, a topic or all its partitions, in hash order.
+    """Return the bundles that move if an operator moves what `name` names, in hash order.
 
-    Raises NotFound if there is no such namespace, bundle or topic, and StoreError if the store cannot be read.
-    """
+    `name`: a bundle, a topic, or a partitioned topic with all its partitions. Raises NotFound if there is no such
+    namespace, bundle or topic, and StoreError if the store cannot be read."""
     bundle = await bundle_named(name, metadata)
     if bundle is not None:
         return [WholeBundle(bundle=str(bundle), others=len(await metadata.topics(str(bundle))))]
@@ -134,7 +134,6 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
 
 
 async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
-    """Return the topic of this name, or the partitions of a partitioned topic. Raises ConfigError if too many."""
     topic = await topic_named(name, metadata)
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
     if partitions > MOST_PARTITIONS:

@@ -1,4 +1,4 @@
-"""Rows of the API about the ownership channel: one per bundle, filtered and paged."""
+"""Rows of the API about Pulsar's ownership channel (extensible load manager): one per bundle, filtered and paged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bundlekeel.pulsar.sources.ownership import serving
 
 
 def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
-    """Return the row of a bundle's entry. `seen_ms`: Unix time at which this sidecar received the entry."""
+    """Return the row of a bundle's entry in the channel. `seen_ms`: Unix time at which this sidecar received it."""
     owner = serving(unit)
     return UnitView(
         bundle=bundle,
@@ -27,7 +27,7 @@ def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> Un
 
 
 def row_of(view: ChannelView, bundle: str, now_ms: int) -> UnitView | None:
-    """Return the row of one bundle; None: the channel has no entry for it (state Init)."""
+    """Return the row of one bundle; None: the ownership channel has no entry for it (state Init)."""
     unit = view.units.get(bundle)
     if unit is None:
         return None
@@ -44,10 +44,9 @@ def unit_rows(
     after: str = "",
     limit: int = 1000,
 ) -> list[UnitView]:
-    """Return at most `limit` rows in order of bundle names, starting after the bundle `after`.
+    """Return at most `limit` rows in the order of bundle names, from the bundle that follows `after`.
 
-    `broker`: only bundles with this destination or source.
-    """
+    `broker`: only bundles with this destination or source."""
     bundles = sorted(
         bundle
         for bundle, unit in view.units.items()

@@ -28,7 +28,7 @@ _GROUP_FORM = (
 
 @dataclass(frozen=True, kw_only=True)
 class OtherRecord:
-    """Fields of every record. A record of a kind that a later release adds has further fields."""
+    """Fields of every journal record. A record of a kind that a later release adds has further fields."""
 
     # Not an `Answer`, because fields with a default can be absent from a record, and later releases can add fields.
     __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False, "extra": "allow"}
@@ -88,7 +88,7 @@ class _FinishedRecord(OtherRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MoveRecord(_FinishedRecord):
-    """A finished move."""
+    """A move of a bundle that has ended."""
 
     kind: Annotated[Literal["move"], Doc("kind of the record")]
     source: Annotated[str, Doc("broker that owned the bundle")]
@@ -121,7 +121,7 @@ class MoveRecord(_FinishedRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRecord(_FinishedRecord):
-    """A finished split."""
+    """A split of a bundle that has ended."""
 
     kind: Annotated[Literal["split"], Doc("kind of the record")]
     broker: Annotated[str, Doc("broker that owned the bundle")]
@@ -134,7 +134,7 @@ class SplitRecord(_FinishedRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FindingRecord(OtherRecord):
-    """Findings of the ownership channel that appeared or disappeared, all of one code."""
+    """Problems in the ownership channel or with brokers' settings that appeared or disappeared, all of one code."""
 
     kind: Annotated[Literal["finding"], Doc("kind of the record")]
     event: Annotated[str, Doc("`appeared` or `gone`", grows=("appeared", "gone"))]
@@ -180,7 +180,7 @@ class AuditRecord(OtherRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class EffectRecord(OtherRecord):
-    """Effect of the moves from one broker to another."""
+    """Measured effect of the moves from one broker to another."""
 
     kind: Annotated[Literal["effect"], Doc("kind of the record")]
     source: Annotated[str, Doc("broker that the bundles left")]
@@ -205,7 +205,7 @@ class ExternalMoveRecord(OtherRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptionRecord(OtherRecord):
-    """A decision about thresholds."""
+    """A decision to adopt, keep or revert thresholds that a recalibration proposed."""
 
     kind: Annotated[Literal["adoption"], Doc("kind of the record")]
     what: Annotated[str, Doc("`recommended`, `refused`, `adopted`, `kept` or `reverted`", grows=_ADOPTIONS)]
@@ -225,7 +225,7 @@ class AdoptionRecord(OtherRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaRecord(OtherRecord):
-    """Writes of the quota cycle, or its problems."""
+    """Rates and resource groups that quotas wrote in one cycle, or problems of quotas."""
 
     kind: Annotated[Literal["quota"], Doc("kind of the record")]
     what: Annotated[
@@ -277,7 +277,7 @@ class SettingsRecord(OtherRecord):
 
 
 class JournalRecord(RootModel[Any], defer_build=True):
-    """A line of the journal. `kind` selects the type; the last type is for unknown kinds."""
+    """A record of the journal. `kind` selects the type; the last type is for unknown kinds."""
 
     root: (
         CycleRecord

@@ -37,7 +37,7 @@ MOST_DRAWN: Final = 25_000
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
-    """Return the imbalance in the last plan: maximum divided by mean, of the brokers' throughputs and scores."""
+    """Return the imbalance (maximum divided by mean) of the brokers' throughputs and scores in the last plan."""
     plan = cycle.report.plan if cycle.report else None
     return ImbalanceView(
         throughput_max_mean=plan.imbalance("throughput_before") if plan else 0.0,
@@ -48,8 +48,8 @@ def imbalances(cycle: Cycle) -> ImbalanceView:
 def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
     """Return one row per registered broker, in the order of ids.
 
-    A row contains the broker's load, operators' requests about it, and why its load report is unusable, if it is.
-    """
+    A row contains the broker's load, operators' requests about the broker, and why its load report is unusable, if it
+    is."""
     snapshot, picture, desired = cluster.snapshot, cluster.picture, cluster.desired
     if snapshot is None or picture is None:
         return []
@@ -169,7 +169,7 @@ def bundles(
     after: str = "",
     limit: int | None = None,
 ) -> list[BundleView]:
-    """Return rows of the matching bundles, largest short-term throughput first, starting after the bundle `after`.
+    """Return the matching bundles, largest short-term throughput first, from the bundle that follows `after`.
 
     Raises NotFound if the broker or the bundle `after` is unknown, and ConfigError if `namespace` is malformed."""
     snapshot = cluster.snapshot
@@ -211,7 +211,7 @@ def bundles(
 
 
 def _behind(order: list[int], table: BundleTable, after: str) -> list[int]:
-    """Return the part of `order` (indexes into `table`) after the bundle `after`. Raises NotFound if it is unknown."""
+    """Return the part of `order` (rows of `table`) after the bundle `after`. Raises NotFound if it is unknown."""
     if not after:
         return order
     if after not in table.names:

@@ -1,4 +1,4 @@
-"""Overview of the cluster for the web page: largest bundles of each broker, and sum of the others.
+"""Overview of the cluster for the web page: the largest bundles of each broker, and the sum of its other bundles.
 
 Also contains the change marks, by which the page detects that it must load values again.
 """
@@ -61,7 +61,7 @@ def draw_overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
 def changes(
     cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: CycleView | None
 ) -> Marks:
-    """Return change marks: short values, one of which differs after each change. `last`: the last cycle."""
+    """Return change marks: short values, of which at least one differs after a change that the web page shows."""
     leader = leadership.leader
     return Marks(
         picture=cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,

@@ -125,7 +125,7 @@ class WhoAmI(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceView(Answer):
-    """One resource of a broker."""
+    """Usage and limit of one resource of a broker."""
 
     percent: Annotated[float, Doc("usage in percent of the limit")]
     usage: Annotated[float, Doc("usage in the unit of the resource")]
@@ -135,7 +135,7 @@ class ResourceView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsView(Answer):
-    """Average traffic of a broker, sum of in and out."""
+    """Average traffic of a broker: sum of incoming and outgoing traffic."""
 
     msg_rate: Annotated[float, Doc("msg/s")]
     throughput: Annotated[float, Doc("bytes/s")]
@@ -143,7 +143,7 @@ class TotalsView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComingView(Answer):
-    """A bundle that is in transit to a broker."""
+    """A bundle in transit to a broker."""
 
     bundle: Bundle
     age_seconds: Annotated[float, Doc("time since the move was decided")]
@@ -151,7 +151,7 @@ class ComingView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCostsView(Answer):
-    """CPU costs of a broker, learned from its traffic: a base load, and the costs of messages and bytes."""
+    """CPU use of a broker, learned from its traffic: without traffic, and per message and byte."""
 
     base_ratio: Annotated[float, Doc("share of the CPU limit that does not depend on bundles; moves do not reduce it")]
     message_seconds: Annotated[float, Doc("CPU seconds per message, in or out")]
@@ -167,7 +167,8 @@ class CpuCostsView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerView(Answer):
-    """One registered broker: its reported load, its predicted load with the ledger, and the last plan's verdict.
+    """One registered broker: its reported load, its predicted load after the moves in transit, and the last plan's
+    verdict.
 
     Fields are null if the broker's report is unusable."""
 
@@ -216,7 +217,7 @@ class BrokerView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleView(Answer):
-    """One bundle: latest sample, short term (10 samples), long term (1,000), and whether it may move."""
+    """One bundle: traffic (latest sample, means of the last 10 and 1,000), and whether it may move."""
 
     bundle: Bundle
     broker: Annotated[str | None, Doc("the broker that owns it")]
@@ -246,7 +247,7 @@ class OverviewNamespace(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewBundle(Answer):
-    """A bundle by short-term throughput."""
+    """A bundle with its short-term throughput."""
 
     bundle: Bundle
     namespace: Annotated[int, Doc("index in the list of namespaces")]
@@ -255,7 +256,7 @@ class OverviewBundle(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewBroker(Answer):
-    """A broker's largest bundles, and the sum of all others."""
+    """A broker's largest bundles, and the sum of its other bundles."""
 
     broker: Broker
     bundles: Annotated[list[OverviewBundle], Doc("largest bundles by throughput")]
@@ -274,7 +275,7 @@ class OverviewView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks(Answer):
-    """Values that differ after a change; cheap enough to poll twice per second."""
+    """Values of which at least one differs after a change in the cluster; cheap enough to poll twice per second."""
 
     picture: Annotated[int, Doc("time of the snapshot, in ms")]
     cycle: Annotated[str, Doc("number of the last cycle, as a string; empty: none yet")]
@@ -315,7 +316,7 @@ class WhyView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleVerdict(Answer):
-    """One cycle's verdict."""
+    """The result of planning in one cycle."""
 
     cycle: Annotated[int, Doc("number of the cycle")]
     wall_ms: PictureMs
@@ -326,7 +327,7 @@ class CycleVerdict(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(Answer):
-    """One effective setting and its origin."""
+    """One setting in effect, and its origin."""
 
     key: Annotated[str, Doc("key in the settings file")]
     value: Annotated[Any, Doc("the value in effect; secrets are hidden")]
@@ -338,7 +339,7 @@ class Setting(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeView(Answer):
-    """A new mode."""
+    """Response to a change of the mode."""
 
     mode: Annotated[str, Doc("requested mode", of=get_args(Mode))]
     reason: Reason
@@ -347,7 +348,7 @@ class ModeView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(Answer):
-    """The end of a pause."""
+    """Response to the end of the pause of everything."""
 
     reason: Reason
     by: By

@@ -1,4 +1,4 @@
-"""Immutable values from which reads are answered: created on the main event loop, and readable in any thread."""
+"""Immutable values for the API's reads: created on the main event loop, and readable in any thread."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ from bundlekeel.views.picture import Marks, OverviewView, State
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClusterState:
-    """The cluster and the state of the cycles.
+    """The cluster and the state of the cycles, for the API's reads.
 
     The first use of a cached property takes up to a second in a large cluster. `plan_input`: input of the next plan;
     None before the first snapshot. `sheds`, `splits`: whether each broker's own shedding or splitting is on; None:
-    unknown. `sources`: the objects from which this one was created, to detect changes.
-    """
+    unknown. `sources`: the objects from which this one was created, to detect changes."""
 
     snapshot: Snapshot | None
     picture: RawClusterView | None
@@ -68,7 +67,7 @@ class ClusterState:
 
     @cached_property
     def overviews(self) -> dict[int, OverviewView]:
-        """Cache of the last overview; the key is its number of bundles per broker (`largest`)."""
+        """Cache of the last overview, by its number of bundles per broker (`largest`)."""
         return {}
 
     @cached_property
@@ -96,10 +95,10 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """All values for reads, from one point in time.
+    """All values for the API's reads, from one point in time.
 
-    `moves`: move records of all sidecars, oldest first. `parameters`: planning parameters in effect. `turned_boot`:
-    boot-clock time in seconds at which the last cycle, or one of its moves, ended.
+    `moves`: move records of all sidecars, oldest first. `judged`: measured effects of moves. `parameters`: planning
+    parameters in effect. `turned_boot`: boot-clock time in seconds at which the last cycle, or one of its moves, ended.
     """
 
     cluster: ClusterState
@@ -114,7 +113,7 @@ class Published:
 
 
 def capture_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterState | None = None) -> ClusterState:
-    """Return the state of the cluster for reads, or `before` if nothing has changed. Call it only on the main loop."""
+    """Return the cluster's state for the API's reads, or `before` if nothing has changed. For the main loop only."""
     snapshot, shared = cycle.snapshot, cycle.shared_state
     values: dict[str, Any] = {
         "snapshot": snapshot,

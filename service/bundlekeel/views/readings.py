@@ -1,4 +1,4 @@
-"""Reads of a running sidecar, for any thread: they use published values and no state of the main event loop."""
+"""The API's reads, for any thread: they use published values and no state of the main event loop."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Readings:
         return self._latest().state
 
     def changes(self) -> Marks:
-        """Return change marks: short values, one of which differs after each change."""
+        """Return change marks: short values, of which at least one differs after a change that the web page shows."""
         return self._latest().marks
 
     def brokers(self) -> list[BrokerView]:
@@ -98,7 +98,7 @@ class Readings:
         return replace(answer, channel=entry, findings=latest.channel.findings_of(answer.bundle))
 
     async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
-        """Return the verdicts of the last cycles, newest last."""
+        """Return the results of planning in the last cycles, newest last."""
         records = await asyncio.to_thread(self._own, ("cycle",), limit, period)
         return [
             CycleVerdict(
@@ -114,7 +114,7 @@ class Readings:
     async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
         """Return journal records, newest last.
 
-        Moves are those of all sidecars, from the shared state. All other records are those of this sidecar.
+        Records of moves are those of all sidecars, from the shared state. All other records are those of this sidecar.
         """
         return await asyncio.to_thread(self._records, self._latest(), limit, kind, period)
 
@@ -129,7 +129,7 @@ class Readings:
         return sorted(records + ([] if kind else moves), key=itemgetter("wall_ms"))[-limit:]
 
     def _own(self, kinds: Sequence[str], limit: int, period: Period) -> list[Json]:
-        """Return records from this sidecar's journal. Reads its files only if the period is limited."""
+        """Return records from this sidecar's journal. Reads the journal's files only if the period is limited."""
         if period == ALWAYS:
             return [record for kind in kinds for record in self._journal.tail(limit, kind=kind)]
         records = period.of(self._journal.since(period.since_ms))
@@ -151,7 +151,7 @@ class Readings:
     # --- the ownership channel ---
 
     def channel(self) -> ChannelSummary:
-        """Return state and counts of the ownership channel."""
+        """Return the state of Pulsar's ownership channel, and its numbers of bundles and problems."""
         return self._latest().channel.summary()
 
     def channel_bundles(
@@ -163,14 +163,14 @@ class Readings:
         after: str = "",
         limit: int = 1000,
     ) -> list[UnitView]:
-        """Return entries of the ownership channel."""
+        """Return the bundles' entries in Pulsar's ownership channel."""
         view, now = self._latest().channel.current(), self._clock.wall_ms()
         return channel_rows.unit_rows(
             view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit
         )
 
     def channel_findings(self) -> list[ChannelFinding]:
-        """Return the problems of the ownership channel."""
+        """Return the problems in Pulsar's ownership channel."""
         return self._latest().channel.findings()
 
     # --- probes ---
@@ -190,5 +190,5 @@ class Readings:
         ]
 
     def ready(self) -> list[Check]:
-        """Check the store, the role and the snapshot. A sidecar that cannot become leader needs no snapshot."""
+        """Check the store connection, the role and the snapshot. A sidecar that cannot lead needs no snapshot."""
         return list(self._latest().ready)

@@ -1,4 +1,4 @@
-"""Summarise a period from the journal and the records of moves."""
+"""Summarise a period, from the journal and the records of moves."""
 
 from __future__ import annotations
 
@@ -66,10 +66,9 @@ def _sentence(outcomes: Counter[str], words: Counter[str], spells: Sequence[Spel
 
 
 def _counted(counts_by_cycle: Sequence[dict[str, int]]) -> list[RefusalSummary]:
-    """Return, for each refusal code, the number of cycles with it, and its highest count in one cycle.
+    """Return for each refusal code the number of cycles in which it occurs, and its highest count in one cycle.
 
-    `counts_by_cycle`: for each cycle, the number of refusals by code.
-    """
+    `counts_by_cycle`: for each cycle, the number of refusals by code."""
     cycles = Counter(code for counts in counts_by_cycle for code in counts)
     return [
         RefusalSummary(code=code, cycles=count, most=max(counts.get(code, 0) for counts in counts_by_cycle))
@@ -78,7 +77,6 @@ def _counted(counts_by_cycle: Sequence[dict[str, int]]) -> list[RefusalSummary]:
 
 
 def _overloads(cycles: Sequence[Json]) -> list[SpellView]:
-    """Return the periods of overload: series of consecutive cycles with an overloaded broker."""
     spells: list[SpellView] = []
     before = False
     for record in cycles:

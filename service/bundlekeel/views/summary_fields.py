@@ -1,4 +1,4 @@
-"""Summary of a period: numbers of cycles, moves, refusals and requests."""
+"""Responses with the summary of a period: numbers of cycles, moves, refusals and requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALWAYS: Final = Period()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalSummary(Answer):
-    """A code that prevented moves of bundles or the execution of a cycle."""
+    """A reason (code) that prevented moves of bundles or the execution of a plan."""
 
     code: CodeName
     cycles: Annotated[int, Doc("number of cycles in which it occurred")]

@@ -92,9 +92,8 @@ _NEXT_CYCLE = CYCLE_BUDGETS | {
 class WhyInput:
     """The input of an explanation.
 
-    `last`: the leader's last cycle, or this sidecar's own while the leader's is unknown. `records`: move records,
-    oldest first. `interval_seconds`: seconds between two cycles.
-    """
+    `last`: the leader's last cycle, or this sidecar's own if the leader's is unknown. `records`: move records, oldest
+    first. `interval_seconds`: seconds between two cycles."""
 
     cluster: ClusterState
     last: CycleView | None
@@ -182,7 +181,7 @@ def _broker(name: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
 
 
 def _requests_of(broker: str, desired: Desired) -> list[CodeView]:
-    """Return the drain, cordon and warm-up of a broker as codes, with the operator who requested each."""
+    """Return the drain and the cordon of a broker as codes, with operator and reason."""
     requests = {"drained": desired.drains, "cordoned": desired.cordons}
     return [
         _code(Code.CORDONED, f"{word} until somebody ends it, by {by_broker[broker].by}: {by_broker[broker].reason}")
@@ -192,7 +191,7 @@ def _requests_of(broker: str, desired: Desired) -> list[CodeView]:
 
 
 def _unblocked(blocks: list[CodeView]) -> str:
-    """Return what an operator can do to end the first of these obstacles; "": there are no obstacles."""
+    """Return what an operator can do to end the first of these obstacles; "": no obstacles."""
     if not blocks:
         return ""
     scope = blocks[0].detail.partition(",")[0]
@@ -202,7 +201,6 @@ def _unblocked(blocks: list[CodeView]) -> str:
 
 
 def _example(refusals: list[Refusal]) -> str:
-    """Return the first refusal as text, with the number of refusals if there are several."""
     first = f"{refusals[0].bundle} {refusals[0].detail}".strip()
     return first if len(refusals) == 1 else f"{numbered(len(refusals), 'bundle')}, the first one {first}"
 
@@ -311,15 +309,13 @@ def _reported(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> tuple[str
 
 
 def _action(code: Code, bundle: str) -> str:
-    """Return what an operator can do about a code of this bundle."""
     return _ACTIONS.get(code, _WAIT).format(namespace=namespace_of(bundle))
 
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, why_input: WhyInput) -> str:
     """Return how or when the obstacle `code` of a bundle ends, as a phrase; "": unknown.
 
-    `frees_ms`: Unix time at which the guard of the plan releases the bundle; 0: unknown.
-    """
+    `frees_ms`: Unix time at which the obstacle ends, from the plan; 0: unknown."""
     plan_input, desired = why_input.cluster.plan_input, why_input.cluster.desired
     assert plan_input is not None
     if code is Code.PINNED:
@@ -361,7 +357,6 @@ def _joined(detail: str, end: str) -> str:
 
 
 def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
-    """Explain by its broker's load why a bundle stays although nothing blocks it: (sentence, action)."""
     load = next((item for item in plan.loads if item.broker == broker), None) if plan else None
     if plan is None or load is None:
         return "no plan yet" if plan is None else plan.verdict.sentence, "wait for a plan that knows its broker"
@@ -381,7 +376,6 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
 
 
 def _paused(snapshot: Snapshot, why_input: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:
-    """Return the pauses that apply to a bundle or a broker, each with its end."""
     codes = []
     for scope, pause in sorted(why_input.cluster.desired.all_pauses().items()):
         kind, _, name = scope.partition(":")
@@ -397,7 +391,7 @@ def _paused(snapshot: Snapshot, why_input: WhyInput, *, bundle: str = "", broker
 
 
 def _closed(why_input: WhyInput, planned: Sequence[Move | Split]) -> list[CodeView]:
-    """Return what blocks executing the last plan for the whole cluster, for example a time window or the mode.
+    """Return what blocks the execution of the last plan in the whole cluster, for example a time window or the mode.
 
     `planned`: the planned actions to explain. Moves of a drain or a warm-up do not wait for a window."""
     code = why_input.last.obstacle if why_input.last else None

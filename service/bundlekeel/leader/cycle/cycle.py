@@ -1,7 +1,8 @@
 """One cycle of a sidecar: observe, plan, check the gate, execute, record.
 
-The leader's cycle executes its plan. A follower's cycle updates averages and computes the same plan for operators.
-Errors become part of the cycle's report. Only `WrongCluster` (the brokers belong to another cluster) ends the process.
+The leader's cycle executes its plan. In a follower (a sidecar that does not lead), a cycle updates averages and
+computes the same plan for operators. Errors become part of the cycle's report. Only `WrongCluster` (the brokers belong
+to another cluster) ends the process.
 """
 
 from __future__ import annotations
@@ -68,41 +69,40 @@ CycleListener = Callable[[int | None, PlanInput | None, PlanResult | None, Mappi
 
 
 class Drains(Protocol):
-    """Drains of brokers, as a cycle uses them (implemented by requests/drain.py)."""
+    """Requests to empty brokers (drains), as a cycle uses them (implemented by requests/drain.py)."""
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
-        """Bundles of each draining broker, as the broker itself last listed them."""
+        """Bundles by draining broker, as that broker last listed them."""
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
         """Return the snapshot with all bundles of draining brokers, also those without a load report. Never raises."""
 
     def planned(self, refusals: Collection[Any]) -> None:
-        """Record which bundles cannot leave draining brokers after a plan, with reasons."""
+        """After a plan, record which bundles it refuses to move away from draining brokers, with reasons."""
 
     def record(self) -> dict[str, Any]:
         """Return the progress of drains as JSON. It is stored with the leader's state."""
 
 
 class WarmUps(Protocol):
-    """Warm-ups of brokers, as a cycle uses them (implemented by requests/warm.py)."""
+    """Requests to fill brokers gradually (warm-ups), as a cycle uses them (implemented by requests/warm.py)."""
 
     async def planned(self, ready: Mapping[str, bool], *, acting: bool) -> None:
-        """Record whether each warming broker is warm after a plan. Never raises.
+        """After a plan, record whether each broker in a warm-up has enough load (`ready`). Never raises.
 
         `acting`: whether moves are allowed. Only then finished warm-ups end."""
 
     async def warm_up(self, brokers: Collection[str]) -> None:
-        """Request a warm-up of these brokers, unless operators have other requests for them. Never raises."""
+        """Request a warm-up of these brokers, except cordoned and drained ones. Never raises."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Cycle:
     """Runs one cycle at a time and holds the state between cycles.
 
-    `parameters`: returns the parameters of a plan from the brokers' settings and the namespaces of a partial takeover.
-    `shadow`: returns the new results of strategies that run only for comparison.
-    """
+    `parameters`: returns the parameters of a plan. Receives the brokers' settings, and the namespaces that a partial
+    takeover leaves to Bundlekeel. `shadow`: returns the new results of strategies that run only for comparison."""
 
     status: CycleStatus
     observer: Observer
@@ -166,8 +166,8 @@ class Cycle:
     def leads(self) -> bool:
         """Whether this sidecar leads now and `cycle_state` belongs to its current term.
 
-        False if the term began during this cycle. The next cycle first takes over the previous leader's stored state,
-        which must not be overwritten before."""
+        False if the term began during this cycle. Then `cycle_state` must not be stored: it would overwrite the
+        previous leader's state, which the next cycle takes over."""
         return self.epoch is not None and self._epoch_now() == self.epoch
 
     def demand_snapshot(self) -> Snapshot:
@@ -178,10 +178,9 @@ class Cycle:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the last cycle moved bundles and only the budgets of one cycle prevented more moves.
+        """Whether the last cycle moved bundles, and only the limits on one cycle prevented more moves.
 
-        False if a limit on the moved traffic or the adaptive rate prevented moves: the next cycle must not hurry then.
-        """
+        The next cycle then starts early. False if a limit on the moved traffic or the adaptive rate prevented moves."""
         report = self.report
         if report is None or report.plan is None or not report.outcomes:
             return False
@@ -195,7 +194,7 @@ class Cycle:
         self.observer.adopt(cycle_state.recent_splits)
 
     def _change(self, cycle_state: CycleState) -> None:
-        """Set the state. Never await between reading the old state and this call: a move may end meanwhile."""
+        """Replace the state. Never await between reading the state and this call: a move that ends changes it, too."""
         self.status.state = cycle_state
 
     # --- one cycle ---
@@ -231,7 +230,7 @@ class Cycle:
         return self.progress_boot
 
     async def _observe(self) -> Snapshot:
-        """Read a snapshot and all inputs of a plan, and detect external moves."""
+        """Read a snapshot and all inputs of a plan, and detect external moves (not by Bundlekeel)."""
         await self.gate.observe_migration()
         self.observer.in_transit = self.cycle_state.ledger.bundles()
         self.status.snapshot, self.status.picture = snapshot, picture = await self.observer.snapshot()
@@ -249,9 +248,9 @@ class Cycle:
         return snapshot
 
     async def _note_external_moves(self, snapshot: Snapshot, picture: RawClusterView) -> None:
-        """Start the cool-down of externally moved bundles, and detect a second balancer.
+        """Start the cool-down of bundles that others than Bundlekeel moved, and detect a second balancer.
 
-        Nothing is detected while the gate forbids drains: then brokers or operators move bundles as usual."""
+        Nothing is detected while the gate forbids even drains: then brokers or operators move bundles as usual."""
         now, params = snapshot.wall_ms, self.params
         ledger = settle(self.cycle_state.ledger, snapshot, params, now)
         changes = await self.external_moves.look(
@@ -267,7 +266,6 @@ class Cycle:
         self._change(transitions.external_moves_noted(self.cycle_state, changes, drains, now))
 
     async def _plan(self, snapshot: Snapshot) -> tuple[PlanInput, PlanResult]:
-        """Plan on this snapshot, and judge the effects of earlier moves."""
         plan_input, result = await self.decide(self.plan_input(snapshot))
         state = self.cycle_state
         ledger = transitions.settled_ledger(state, plan_input, result)
@@ -300,15 +298,14 @@ class Cycle:
         )
 
     async def compute(self, inputs: PlanInput) -> PlanResult:
-        """Plan, and return only the result."""
+        """Compute a plan as `decide` does, and return only the result."""
         return (await self.decide(inputs))[1]
 
     async def decide(self, inputs: PlanInput) -> tuple[PlanInput, PlanResult]:
-        """Plan, in a worker thread if the cluster is large. Return the final input and the result.
+        """Compute a plan, in a worker thread if the cluster is large. Return the final input and the result.
 
-        Brokers report only loaded bundles, but Pulsar's maximum counts all bundles of a namespace. Reading all
-        namespaces is expensive, so only namespaces with planned splits are read, and then the plan is computed again.
-        """
+        Pulsar limits the number of a namespace's bundles, but brokers report only loaded ones. Reading all namespaces
+        is expensive, so only namespaces with planned splits are read, and then the plan is computed again."""
         while True:
             large = len(inputs.snapshot.bundles) > THREAD_ABOVE_BUNDLES
             result = await asyncio.to_thread(plan, inputs) if large else plan(inputs)
@@ -319,7 +316,7 @@ class Cycle:
             inputs = replace(inputs, namespace_bundles={**inputs.namespace_bundles, **counts})
 
     async def _count_bundles(self, namespace: str) -> int:
-        """Return the number of bundles in a namespace; 0: it cannot be read, and the executor will check the split."""
+        """Return the number of bundles in a namespace; 0: unreadable, so only the executor checks the limit."""
         try:
             return len(await self.metadata.boundaries(namespace) or [0]) - 1
         except (StoreError, CodecError):
@@ -330,8 +327,7 @@ class Cycle:
     ) -> tuple[CycleReport, tuple[Move, ...], tuple[Split, ...]]:
         """Return the cycle's report, and the moves and splits that the gate allows.
 
-        If it forbids planned moves but allows drains and warm-ups, as outside of maintenance windows, only moves of
-        drains and warm-ups are returned."""
+        Outside of maintenance windows, for example, the gate allows only moves of drains and warm-ups."""
         plan, snapshot = result.plan, plan_input.snapshot
         closed = self._obstacle(Action.PLAN)
         relocates = self._obstacle(Action.RELOCATION) is None
@@ -409,7 +405,7 @@ class Cycle:
                 self.status.snapshot, self.status.picture = snapshot, picture
 
     async def _split(self, report: CycleReport, splits: Sequence[Split]) -> None:
-        """Split bundles at their owners. The next snapshot contains the children even if brokers do not report them."""
+        """Split bundles at their owners. The next snapshot contains the new bundles even if none reports them."""
         started, epoch = self.clock.boot(), self._own_epoch()
 
         async def ended(outcome: SplitOutcome) -> None:
@@ -428,7 +424,6 @@ class Cycle:
         report.seconds["split"] = self.clock.boot() - started
 
     async def _record(self, report: CycleReport, decided: tuple[PlanInput, PlanResult] | None) -> CycleReport:
-        """Write journal, history and metrics, and store the state if this sidecar leads."""
         self.status.report = report
         epoch = self.epoch if self.leads else None
         if epoch is not None and report.completed:
@@ -449,7 +444,6 @@ class Cycle:
         return report
 
     def _failed(self, error: Exception) -> CycleReport:
-        """Return the report of a cycle that this error ended."""
         if isinstance(error, StoreMigrated):
             # The brokers use another store now, so the last snapshot is outdated and must not be shown.
             self.status.snapshot = None
@@ -467,7 +461,7 @@ class Cycle:
     # --- between two cycles: what operators requested ---
 
     async def execute(self, decide: Callable[[], Awaitable[tuple[tuple[Move, ...], Plan | None]]]) -> list[MoveOutcome]:
-        """Execute moves that an operator requested, and record them in the cycle's ledger.
+        """Execute moves that an operator requested, and record them in the ledger of moves in transit.
 
         `decide` returns the moves, and the plan that predicts their effect (None: no prediction). It is called when no
         cycle is running, because a running cycle may execute the same moves."""
@@ -488,7 +482,7 @@ class Cycle:
 
     @asynccontextmanager
     async def _between_cycles(self) -> AsyncIterator[None]:
-        """Wait for a running cycle, and start no other cycle until the operator's request is done."""
+        """Wait for the end of a running cycle, and start no cycle until the operator's request is done."""
         async with self.busy:
             try:
                 yield
@@ -508,7 +502,7 @@ class Cycle:
         self.journal.append(outcome.record())
 
     def book_split(self, outcome: SplitOutcome) -> None:
-        """Record the outcome of a split in observer, state, journal and metrics."""
+        """Record the outcome of a split in the snapshot's observer, the state, the journal and the metrics."""
         self.progress_boot = self.clock.boot()
         if outcome.outcome == "done" and outcome.split is not None:
             self.observer.split_made(outcome.split)
@@ -518,7 +512,8 @@ class Cycle:
         self.journal.append(outcome.record())
 
     def arrived(self, bundles: Mapping[str, str]) -> None:
-        """Record that moves of an earlier leader, whose outcome was open, have landed (`bundles`: bundle -> broker)."""
+        """Record that bundles which an earlier leader moved with unknown outcome have arrived (`bundles`: bundle ->
+        broker)."""
         self._change(transitions.arrived(self.cycle_state, bundles, self.clock.wall_ms()))
 
     # --- the term ---
@@ -538,7 +533,7 @@ class Cycle:
         return CycleReport(cycle=self.cycle_state.cycle, wall_ms=self.clock.wall_ms(), code=code, sentence=sentence)
 
     async def _store(self, record: Mapping[str, Any], epoch: int) -> None:
-        """Store the present state. If that fails, the next cycle stores it."""
+        """Store the state for the next leader. If that fails, the next cycle stores it."""
         try:
             await self.shared_state.save(self.cycle_state, record, epoch=epoch)
         except StoreError as error:

@@ -18,7 +18,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Effects:
-    """Judges moves by their measured effects. The records are in the cycle's state, so a new leader continues them."""
+    """Judges moves by their measured effects. The records are in the cycle's state, so a new leader continues with
+    them."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class Effects:
         return judged
 
     def take_back(self, snapshot: Snapshot) -> tuple[Move, ...]:
-        """Return the moves that revert harmful ones, each only once. Bundles on other brokers are omitted."""
+        """Return the moves that revert harmful moves, each only once, without bundles that have another owner by
+        now."""
         back, self._back = {move.bundle: move for move in self._back}, ()
         table, ids = snapshot.bundles, snapshot.brokers.ids
         owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}
@@ -67,7 +69,7 @@ class Effects:
 
 
 def joined(records: Iterable[dict[str, Any]], judged: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Return the records of moves with their effects, where known."""
+    """Return the records of moves, with the measured effect of each move if it was judged."""
     by_bundle: dict[str, list[Effect]] = {}
     for effect in judged:
         for bundle in effect.bundles:

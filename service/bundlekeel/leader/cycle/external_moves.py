@@ -27,7 +27,7 @@ MOST_CONFIRMED: Final = 50
 
 
 class ExternalMoveWatch:
-    """Detects external moves. The cycle's state contains the results."""
+    """Detects external moves: those that Bundlekeel did not start. The cycle's state contains the results."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class ExternalMoveWatch:
         """Return the external moves since the last call.
 
         `moves`: records of Bundlekeel's own moves. `unsettled`: bundles with a move of Bundlekeel that is not over.
-        `trusted`: whether brokers and operators have no reason to move bundles now. Nothing is returned until that has
-        been true for `lag_seconds`, because load reports may be older. `within`: namespaces of a partial takeover; ():
-        all."""
+        `trusted`: whether brokers and operators have no reason to move bundles now. Nothing is returned until `trusted`
+        has been True for `lag_seconds`, because load reports may be that old. `within`: namespaces of a partial
+        takeover; (): all."""
         if not self._heed or not trusted:
             self._seen, self._trusted_since = SeenOwners(), None
             return ()
@@ -81,7 +81,7 @@ class ExternalMoveWatch:
         return confirmed
 
     async def _confirmed(self, change: ExternalMove) -> bool:
-        """Return whether the store confirms the move, because a report may be older than its time."""
+        """Return whether the bundle's owner in the metadata store confirms the move: a load report may be outdated."""
         try:
             owner = await self._ownership.owner(change.bundle)
         except (StoreError, CodecError):
@@ -90,7 +90,7 @@ class ExternalMoveWatch:
 
 
 def second_balancer(moves: ExternalMoves, now_ms: int) -> Obstacle | None:
-    """Return an obstacle while another balancer seems to be active, else None."""
+    """Return the obstacle to all moves while another balancer seems to be active, else None."""
     if moves.rest_until_ms <= now_ms:
         return None
     until = utc(moves.rest_until_ms, field="rest_until_ms").strftime("%H:%M:%SZ")
@@ -99,7 +99,6 @@ def second_balancer(moves: ExternalMoves, now_ms: int) -> Obstacle | None:
 
 
 def _landings(moves: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, Landing]:
-    """Return the last landing of each bundle that Bundlekeel moved within the last hour."""
     landings: dict[str, Landing] = {}
     for record in moves:
         at, landed = int(record.get("landed_ms") or 0), str(record.get("landed_on") or "")

@@ -1,7 +1,7 @@
-"""Detect brokers that split bundles although a takeover turned that off, and report a finding and a metric.
+"""Detect brokers that split bundles although a takeover of their load shedding turned their splits off.
 
-A split moves nothing, so moves continue. Bundlekeel's own splits wait while brokers split, and brokers may also unload
-the bundles they split, so an operator must be informed.
+The result is a finding in the journal and a metric. A split moves nothing, so moves continue. Bundlekeel's own splits
+wait while brokers split, and brokers may also unload the bundles they split, so an operator must be informed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REMEDY: Final = (
 
 
 def turned_off(takeover: TakeoverRecord | None) -> bool:
-    """Return whether an active takeover turned the brokers' own splits off."""
+    """Return whether an active takeover of the brokers' shedding also turned the brokers' splits off."""
     return takeover is not None and takeover.active and SPLITTING in takeover.overrides
 
 

@@ -1,4 +1,4 @@
-"""Metrics of a plan's input: usage, averages, hit counts, differences and parameters. Nothing per bundle."""
+"""Metrics of a plan and its input: usage, averages and CPU costs of brokers, and parameters. No series per bundle."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def publish_plan(telemetry: Telemetry, plan_input: PlanInput, result: PlanResult
 def _begin(telemetry: Telemetry, params: Parameters) -> None:
     """Create the series of moves and splits by rule with the value 0, because `increase` ignores a first value of 1.
 
-    For a plugin, only the rule with its strategy's name is created."""
+    Of a strategy in a plugin, only the rule with the strategy's name is known."""
     rules = [params.strategy, *relocation.NOT_FOR_BALANCE, manual_moves.RULE, "revert", "unknown"]
     if params.compat != "none":
         rules.append(f"{params.strategy} {params.compat}")
@@ -94,7 +94,7 @@ def _costs(telemetry: Telemetry, ids: Sequence[str], costs: BrokerCosts) -> None
 
 
 def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
-    """Return the sum of two columns of the bundles' traffic for each owner."""
+    """Return for each broker the sum of two traffic columns over its bundles."""
     weights = traffic[:, one] + traffic[:, other]
     summed: Floats = np.bincount(snapshot.bundles.owner, weights=weights, minlength=len(snapshot.brokers)).astype(
         np.float64
@@ -103,7 +103,7 @@ def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
 
 
 def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan, costs: BrokerCosts) -> None:
-    """Publish thresholds and pair differences of strategy `avg`. Other strategies do not pair brokers."""
+    """Publish the threshold and the score differences of strategy `avg`. Other strategies do not pair brokers."""
     differences = _differences(plan) if plan.strategy == "avg" else {}
     telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))
     if differences:
@@ -114,9 +114,10 @@ def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan, costs: BrokerCo
 
 
 def _differences(plan: Plan) -> dict[str, float]:
-    """Return each broker's difference to its partner: i-th lowest and i-th highest score, 0 for the middle one.
+    """Return each broker's difference of scores to its partner: i-th lowest and i-th highest score are partners.
 
-    Brokers that can neither receive nor lose bundles are omitted (`Context.concerned`)."""
+    The middle broker has the difference 0. Brokers that can neither receive nor lose bundles are omitted
+    (`Context.concerned`)."""
     mean = plan.mean_of("score_before")
     paired = [load for load in plan.loads if load.broker not in plan.closed or load.score_before > mean]
     order = sorted(paired, key=lambda load: load.score_before)

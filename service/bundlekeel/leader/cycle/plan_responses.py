@@ -25,7 +25,7 @@ MOST_SCALE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveUsageView(Answer):
-    """Resources of its broker that a bundle uses."""
+    """Resources that a bundle uses at its broker."""
 
     cpu: Annotated[float, Doc("percent of a core")]
     direct_memory: Annotated[float, Doc("MiB")]
@@ -54,7 +54,7 @@ class SplitView(Split):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalView(Answer):
-    """A candidate that does not move, and the reason."""
+    """A bundle, or all bundles of a broker, that a plan does not move, and the reason."""
 
     code: CodeName
     bundle: Annotated[str, Doc("the bundle; empty: the whole broker")]
@@ -114,8 +114,8 @@ class PlanView(PlanHead):
 class PlanRequest:
     """Parameters of a dry run, which override the current settings.
 
-    `ignore_hit_counts`: None means only in a what-if. `forwarded`: another sidecar sent the request, so do not forward
-    it to a leader again."""
+    `ignore_hit_counts`: whether moves need not wait until a condition has held in several cycles; None: only in a
+    what-if. `forwarded`: another sidecar sent the request, so do not forward it to a leader again."""
 
     strategy: str | None = None
     placement: str | None = None

@@ -68,13 +68,12 @@ class Planner:
         return (await self._cycle.compute((await self._input(request, self._cycle.demand_snapshot()))[0])).plan
 
     async def _input(self, request: PlanRequest, snapshot: Snapshot) -> tuple[PlanInput, tuple[Refusal, ...]]:
-        """Return the input of the plan, and refusals for bundles of removed brokers that no broker can take."""
         plan_input = self._cycle.plan_input(snapshot)
         plan_input = replace(plan_input, params=parameters_of(request, plan_input.params))
         return await self._in_turn(_altered, plan_input, request) if request.what_if else (plan_input, ())
 
     async def _in_turn(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Run `work` in the single thread of what-ifs, because with many brokers it takes seconds."""
+        """Run `work` in the single thread of what-ifs (plans with assumed brokers or traffic): it can take seconds."""
         return await asyncio.get_running_loop().run_in_executor(self._what_ifs, work, *args)
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
@@ -98,7 +97,8 @@ class Planner:
         return self.keep(replace(answer, by_leader=by_leader), request)
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
-        """Store a plan of this or another sidecar, with its request, which is planned again before an execution."""
+        """Store a plan of this or another sidecar. Its request is stored, too, because an execution plans it again
+        first."""
         stored = replace(answer, request=replace(request, forwarded=False).to_json())
         self._kept[stored.hash] = (stored, request)
         self._kept.move_to_end(stored.hash)
@@ -109,7 +109,7 @@ class Planner:
         return stored
 
     def find(self, hash_: str) -> tuple[PlanView, PlanRequest]:
-        """Return a stored plan. Raises NotFound if it is unknown or has expired."""
+        """Return a stored plan and its request. Raises NotFound if the plan is unknown or has expired."""
         entry = self._kept.get(hash_)
         if entry is None or entry[0].expires_ms < self._wall_ms():
             raise NotFound(f"no plan {hash_}, or it has expired; make a new one with `bundlekeel plan`")
@@ -131,7 +131,6 @@ class Planner:
 
 
 def _explain_refusals(plan: Plan, homeless: Sequence[Refusal], explain: Callable[[Refusal], Refusal]) -> Plan:
-    """Return the plan with explained refusals. `homeless`: refusals of bundles without a broker, which come first."""
     return replace(
         plan,
         refusals=(*homeless, *map(explain, plan.refusals)),
@@ -140,7 +139,7 @@ def _explain_refusals(plan: Plan, homeless: Sequence[Refusal], explain: Callable
 
 
 def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
-    """Return the running parameters with the request's overrides. Raises ConfigError if an override is invalid."""
+    """Return the parameters `running` with the request's overrides. Raises ConfigError if an override is invalid."""
     overrides, problems = canonical(request.parameters)
     if problems:
         raise problems[0]
@@ -163,10 +162,11 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
 
 
 def _altered(plan_input: PlanInput, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
-    """Return the plan input of a what-if, with refusals for bundles that no broker can take. The request is valid.
+    """Return the plan input of a what-if, with refusals for bundles that no broker can take.
 
-    Moves in progress have landed, brokers are removed or added, and traffic is scaled. Bundles of removed brokers go
-    to the other existing brokers; added brokers are empty, as after a start."""
+    In this input, moves in progress have landed, brokers are removed or added, and traffic is scaled. Bundles of
+    removed brokers are on the other existing brokers; added brokers are empty. Raises an error if the request is
+    invalid."""
     snapshot, params, learnt = plan_input.snapshot, plan_input.params, plan_input.memory.costs
     _check_removed(request.remove_brokers, snapshot)
     _check_added(request.add_brokers, snapshot)
@@ -262,7 +262,7 @@ def plan_view(plan: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
 
 
 def traffic_view(traffic: Floats | Traffic4) -> TrafficView:
-    """Return a row of a traffic matrix with named fields."""
+    """Return a row of a traffic matrix (rates and throughputs) with named fields."""
     return TrafficView(
         msg_rate_in=float(traffic[RATE_IN]),
         msg_rate_out=float(traffic[RATE_OUT]),
@@ -278,7 +278,7 @@ def move_view(move: Move) -> MoveView:
 
 
 def refusal_view(item: Refusal) -> RefusalView:
-    """Return a refusal in the form of the API."""
+    """Return a refusal (why a bundle does not move) in the form of the API."""
     return RefusalView(**item._asdict() | {"code": item.code.value}, explanation=EXPLANATIONS[item.code])
 
 

@@ -28,8 +28,10 @@ FAILED = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class CycleReport:
-    """Observations, decisions and results of a cycle. `measured_seconds`: longest time between two readings of
-    counters among the brokers of the plan; None: the plan used load reports."""
+    """Observations, decisions and results of a cycle.
+
+    `measured_seconds`: longest time, among the plan's brokers, between the two readings of Prometheus counters that
+    gave the load; None: the plan used load reports."""
 
     cycle: int
     wall_ms: int

@@ -1,4 +1,4 @@
-"""Transitions of a cycle's state: pure functions from one `CycleState` to the next. Only `Cycle` assigns it."""
+"""Transitions of a cycle's state: pure functions from one `CycleState` to the next. Only `Cycle` stores the result."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ _Dated = TypeVar("_Dated", RecentMove, SplitFailed)
 def external_moves_noted(
     state: CycleState, changes: Collection[ExternalMove], drains: Collection[str], now_ms: int
 ) -> CycleState:
-    """Start the cool-down of externally moved bundles, and count reverted moves towards a second balancer."""
+    """Return the state after moves that Bundlekeel did not start: with the cool-downs of their bundles.
+
+    Moves that reverted Bundlekeel's own moves are counted, because they indicate a second balancer."""
     moved = {change.bundle: RecentMove(at_ms=now_ms, source=change.source) for change in changes}
     noted = guard.noted(state.external_moves, guard.apart_from(changes, drains), now_ms)
     return replace(state, recent={**state.recent, **moved}, external_moves=noted)
 
 
 def settled_ledger(state: CycleState, plan_input: PlanInput, result: PlanResult) -> Ledger:
-    """Return the ledger after a plan. Moves that were added while the plan was computed stay for the next cycle."""
+    """Return the plan's ledger of moves in transit, or the state's own ledger if it changed during planning."""
     return result.ledger if state.ledger is plan_input.ledger else state.ledger
 
 
@@ -49,7 +51,9 @@ def planned(
     recent_splits: Mapping[str, RecentSplit],
     brokers: Collection[str],
 ) -> CycleState:
-    """Return the state after planning: with the new memory, and without ended cool-downs."""
+    """Return the state after planning: with the strategies' new memory, and without ended cool-downs.
+
+    `judged`: records about the effects of moves."""
     params, now_ms = plan_input.params, plan_input.snapshot.wall_ms
     rest = params.cool_down_seconds
     longest = max(params.cool_down_limited_factor * rest, params.no_return_seconds)
@@ -66,7 +70,7 @@ def planned(
 
 
 def begun(state: CycleState, moves: Sequence[Move], plan: Plan | None, snapshot: Snapshot, now_ms: int) -> CycleState:
-    """Return the state with these moves in the ledger, before they are executed.
+    """Return the state with these moves in the ledger of moves in transit, before they are executed.
 
     Without a plan (an operator's move) no effect is predicted."""
     expected = effects.begun(state.effects, moves, plan, now_ms) if plan is not None else state.effects
@@ -82,7 +86,7 @@ def not_begun(state: CycleState, bundles: Collection[str]) -> CycleState:
 
 
 def moved(state: CycleState, outcome: MoveOutcome, params: Parameters, now_ms: int) -> CycleState:
-    """Return the state after a move: changes its ledger entry, its cool-down, and whether its effect can be judged."""
+    """Return the state after a move: its ledger entry, the bundle's cool-down, and whether its effect can be judged."""
     entries, recent, expected = state.ledger, dict(state.recent), state.effects
     stayed = outcome.landed_on == outcome.source
     if outcome.outcome in ("refused", "released") or stayed:
@@ -99,7 +103,7 @@ def moved(state: CycleState, outcome: MoveOutcome, params: Parameters, now_ms: i
 
 
 def arrived(state: CycleState, bundles: Mapping[str, str], now_ms: int) -> CycleState:
-    """Return the state after moves of an earlier leader have reached their target (`bundles`: bundle -> broker)."""
+    """Return the state after bundles that an earlier leader moved have arrived (`bundles`: bundle -> broker)."""
     entries = state.ledger
     for bundle, broker in bundles.items():
         entries = ledger.landed(entries, bundle, broker, now_ms)

@@ -25,13 +25,13 @@ class Durations:
             self._durations.setdefault(mode, deque(maxlen=KEPT)).append(seconds)
 
     def p95(self, mode: str) -> float | None:
-        """Return the 95th percentile in seconds; None: fewer than `ENOUGH` moves."""
+        """Return the 95th percentile of these durations in seconds; None: fewer than `ENOUGH` moves."""
         durations = sorted(self._durations.get(mode, ()))
         return durations[math.ceil(0.95 * len(durations)) - 1] if len(durations) >= ENOUGH else None
 
     def confirm_seconds(self, mode: str, usual: float, most: float) -> float:
-        """Return how many seconds to wait until a bundle has landed: at least `usual`, at most `most`.
+        """Return how many seconds to wait until a bundle has landed: `PATIENCE` times the 95th percentile.
 
-        Within these limits it is `PATIENCE` times the 95th percentile."""
+        The result is at least `usual`, and at most `most` if that is longer."""
         p95 = self.p95(mode)
         return usual if p95 is None else max(usual, min(most, PATIENCE * p95))

@@ -1,8 +1,8 @@
 """Execute the moves and splits of a leader: several moves in parallel within limits, one split at a time.
 
-Before each call, an intent is written to the metadata store; afterwards its outcome is recorded. `Executor` lives as
-long as the sidecar. Each term has its own `TermExecutor`, which starts nothing after the end of the term. The steps of
-one move are in `move`.
+Before each call to a broker, an intent (the planned move or split) is written to the metadata store; afterwards its
+outcome is recorded. `Executor` lives as long as the sidecar. Each leader term has its own `TermExecutor`, which starts
+nothing after the end of the term. The steps of one move are in `move`.
 """
 
 from __future__ import annotations
@@ -78,10 +78,9 @@ class ExecutorHooks:
     """Callbacks of an executor.
 
     `policy` may refuse a move before anything is read. `on_outcome` is called exactly once with every outcome.
-    `changes` returns the changes that store the record of a move. They are part of the transaction that removes the
-    intent. It is called again for each repetition of that write, and not for moves that are refused before an intent is
-    written.
-    """
+    `changes` returns the changes that store the record of a move, for the transaction that removes the move's intent.
+    `changes` is called again for each repetition of that write, and not for moves that are refused before an intent is
+    written. `confirm_seconds` converts the configured time to wait for an arrival."""
 
     policy: Policy = _allow
     on_outcome: Callable[[MoveOutcome], None] = _ignore
@@ -90,7 +89,7 @@ class ExecutorHooks:
 
 
 class TermExecutor:
-    """Executes the moves of one term, until it is stopped or the term ends."""
+    """Executes the moves of one leader term, until it is stopped or the term ends."""
 
     def __init__(
         self,
@@ -114,16 +113,16 @@ class TermExecutor:
 
     @property
     def in_flight(self) -> tuple[str, ...]:
-        """Bundles being moved or waiting for a slot, sorted."""
+        """Bundles that move or wait until other moves end, sorted."""
         return tuple(sorted(self._slots.bundles))
 
     @property
     def unrecorded(self) -> tuple[MoveOutcome, ...]:
-        """Outcomes whose intent is still in the store; `flush` retries its removal."""
+        """Outcomes of moves whose intents could not be removed from the store; `flush` tries it again."""
         return tuple(self._unrecorded.values())
 
     async def move(self, request: MoveRequest) -> MoveOutcome:
-        """Execute one move when a slot is free: check, write the intent, call, record."""
+        """Execute one move when the limits allow it: check, write the intent, call the broker, record the outcome."""
         self._count += 1
         move_state = MoveState(
             request=request,
@@ -158,7 +157,7 @@ class TermExecutor:
         return self.in_flight
 
     async def flush(self) -> None:
-        """Retry the removal of intents of finished moves. Does nothing if the store does not respond."""
+        """Try again to remove the intents of finished moves. Does nothing if the store does not respond."""
         async with self._flushing:
             for path, outcome in list(self._unrecorded.items()):
                 try:
@@ -198,7 +197,6 @@ class TermExecutor:
         return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to be read again")
 
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
-        """Write the intent. Returns None, or a refusal if that fails: then no request is sent."""
         intent = move_state.intent()
         change = DocumentChange(path=intent.path, data=intent.encode(), create=True)
         try:
@@ -271,7 +269,7 @@ class _Slots:
 
     @asynccontextmanager
     async def slot(self, request: MoveRequest, key: str) -> AsyncIterator[bool]:
-        """Wait for a slot and hold it for the duration of the block. Yields False after `close`."""
+        """Wait until the limits allow the move, and count it during the block. Yields False after `close`."""
         brokers = (request.source, request.destination)
         is_granted = False
         self.bundles.add(request.bundle)
@@ -294,7 +292,7 @@ class _Slots:
                     self._changed.notify_all()
 
     async def close(self) -> None:
-        """Grant no more slots, and wake all waiting moves."""
+        """Let no more moves start, and wake all waiting moves."""
         async with self._changed:
             self._open = False
             self._changed.notify_all()
@@ -321,7 +319,10 @@ class Executor:
         gate: Gate,
         forbids: Callable[[str, str], Awaitable[Refusal | None]],
     ) -> None:
-        """`gate` is checked before each move and split, `forbids` before each move (pulsar/sources/policies.py)."""
+        """`gate` is checked right before each move and split.
+
+        `forbids` returns why policies of Pulsar do not allow a bundle on a broker, and is called before each move
+        (pulsar/sources/policies.py)."""
         self._ports = ports
         self._gate = gate
         self._leadership = leadership
@@ -341,7 +342,7 @@ class Executor:
         self.durations = Durations()
 
     def begin(self, epoch: int) -> None:
-        """Start a term with a new executor."""
+        """Start the leader term `epoch` with a new `TermExecutor`."""
         self._epoch = epoch
         term = LeaderTerm(epoch=epoch, member=self._leadership.member.id, permit=partial(self._permit, epoch))
         hooks = ExecutorHooks(
@@ -389,7 +390,7 @@ class Executor:
         prepare: Callable[[SplitChildren], None],
         on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
-        """Split bundles of this term, one at a time. `prepare` receives the children right before each call."""
+        """Split bundles of this term, one at a time. `prepare` receives the new bundles right before each call."""
         if self._splitter is None or epoch != self._epoch:
             return []
         outcomes = []
@@ -407,7 +408,7 @@ class Executor:
 
     @property
     def in_flight(self) -> tuple[str, ...]:
-        """Bundles being moved or waiting for a slot, sorted."""
+        """Bundles that move or wait until other moves end, sorted."""
         return () if self._executor is None else self._executor.in_flight
 
     async def settle(self) -> Settlement:
@@ -434,13 +435,13 @@ class Executor:
         return settlement
 
     async def flush(self) -> None:
-        """Retry the removal of intents of finished moves and splits of this term."""
+        """Try again to remove the intents of this term's finished moves and splits."""
         if self._executor is not None and self._splitter is not None:
             await self._executor.flush()
             await self._splitter.flush()
 
     def settled_splits(self) -> list[SplitOutcome]:
-        """Return splits of earlier terms that were settled since the last call."""
+        """Return the splits of earlier terms whose outcomes were determined since the last call."""
         splits, self._settled_splits = self._settled_splits, []
         return splits
 
@@ -473,7 +474,7 @@ class Executor:
         return await self._not_now(bundle, source=request.source, target=target) or await self.forbids(bundle, target)
 
     async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
-        """Check the gate again before each move and split, so that a pause or lower mode stops a running plan."""
+        """Return a refusal if the gate does not allow a move or split right before it starts (a pause, for example)."""
         action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
         request = self.request or GateQuestion(action=action)
         question = replace(request, epoch=self._epoch, bundle=bundle, source=source, target=target)
@@ -495,5 +496,4 @@ class Executor:
         self._on_outcome(outcome)
 
     def _changes(self, outcome: MoveOutcome) -> Sequence[DocumentChange]:
-        """Return the changes that store a move's record, for the write that removes its intent."""
         return self._shared_state.move_change(outcome.record())

@@ -1,9 +1,9 @@
-"""Intents: records of moves, written before the call, and how the next leader settles them.
+"""Intents: records of moves that a leader writes before it calls a broker. The next leader settles open intents.
 
-Pulsar's admin API has no fencing token, so an unload of a former leader may still arrive. While its intent, a node
-below `intents/`, exists, the next leader does not move the bundle. The intent is settled when the destination owns the
-bundle, or when the call must have ended (deadline and margin). Then the current owner is the outcome. No leader
-executes an intent again.
+Pulsar's admin API has no fencing token, so an unload that a former leader sent may still arrive. While the unload's
+intent, a node below `intents/`, exists, the next leader does not move the bundle. The intent is settled when the
+destination owns the bundle, or when the call must have ended (deadline and margin). Then the current owner is the
+outcome. No leader executes an intent again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MoveRequest:
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "destination": "to"}):
-    """A planned move. Times are Unix milliseconds of the writer's clock; `version`: version of the node."""
+    """A planned move, as stored. Times are Unix milliseconds of the writer's clock."""
 
     id: str
     bundle: str
@@ -61,11 +61,11 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"
 
     @property
     def path(self) -> str:
-        """Path of the node. A bundle has at most one intent."""
+        """Path of the intent's node. A bundle has at most one intent."""
         return intent_path(self.bundle)
 
     def encode(self) -> bytes:
-        """Return the node's JSON."""
+        """Return the content of the intent's node, as JSON."""
         return msgspec.json.encode(self)
 
 
@@ -78,9 +78,8 @@ class MoveOutcome(MoveRequest):
     could not be determined. `refused`: certainly nothing happened.
 
     `code` is empty if done. `landed_wall_ms`: time at which the owner was observed; 0: none. `hops`: brokers that
-    redirected the unload. `seconds`: from admission to outcome. `moving_seconds`: from intent to outcome, without the
-    wait for a slot. `predicted`: planned scores of source and target, before and after.
-    """
+    redirected the unload. `seconds`: whole duration, with the wait for other moves. `moving_seconds`: duration from the
+    intent to the outcome. `predicted`: planned scores of source and target, before and after."""
 
     outcome: OutcomeWord
     code: str = ""
@@ -98,14 +97,14 @@ class MoveOutcome(MoveRequest):
     def unless_stale(self, code: Code | None) -> MoveOutcome:
         """Return this outcome; or, if the store is outdated, an unknown outcome with `code`.
 
-        `done` stays, because the destination itself wrote its ownership. `refused` stays, because it does not depend on
-        the store."""
+        An outcome `done` stays, because the destination itself wrote its ownership, and `refused` stays, because it
+        does not depend on the store."""
         if code is None or self.outcome in ("done", "refused"):
             return self
         return replace(self, outcome="unknown", code=code, landed_on="", landed_wall_ms=0)
 
     def record(self) -> dict[str, Any]:
-        """Return the journal record."""
+        """Return the journal record of the move."""
         # After a refusal the owner is the source, and an outdated store does not show the owner: omit it.
         hidden = self.outcome == "refused" or self.code in (Code.STORE_MIGRATING, Code.STORE_MIGRATED)
         owner = "" if hidden else f", owned by {self.landed_on or 'no broker'}"
@@ -153,7 +152,7 @@ ChangesFor = Callable[[MoveOutcome], Sequence[DocumentChange]]
 
 
 def no_changes(_outcome: MoveOutcome) -> Sequence[DocumentChange]:
-    """Return no further changes."""
+    """Return nothing: the default of `ChangesFor`, if only the intent is removed."""
     return ()
 
 
@@ -163,7 +162,7 @@ def intent_path(bundle: str) -> str:
 
 
 def decode_intent(document: Document) -> Intent:
-    """Read an intent's node. Raises CodecError for content that no leader writes."""
+    """Return the intent in a node. Raises CodecError for content that no leader writes."""
     intent = external_input.read(document.data, Intent, what=document.path, exact=True)
     check_times(intent, document.path)
     return intent
@@ -180,18 +179,16 @@ async def settle_intents(
     changes: ChangesFor = no_changes,
     migration: StoreMigration = NO_MIGRATION,
 ) -> Settlement:
-    """Determine the outcomes of moves that other epochs (terms) left open, and remove their intents.
+    """Determine the outcomes of moves that other epochs (leader terms) left open, and remove their intents.
 
-    Call it in each cycle until no bundle is frozen.
+    Call it in each cycle until no bundle is frozen. A bundle is frozen (must not move) until the intent's destination
+    owns it, or until the intent's lifetime plus the margin has passed since this sidecar first read the intent
+    (`first_seen`: node path and content to boot seconds). The writer's clock is never used. While the owner releases
+    the bundle, it stays frozen until a broker owns it, at most `IN_FLIGHT_SECONDS` longer.
 
-    An intent is frozen until its destination owns the bundle, or its lifetime plus the margin has passed since this
-    sidecar first read it (`first_seen`: node path and content to boot seconds). The writer's clock is never used. If
-    the owner is still releasing the bundle, it stays frozen until a broker owns it, at most `IN_FLIGHT_SECONDS`.
-
-    An unreadable node is frozen for the usual lifetime, then removed as `unknown`. A node whose name is not that of a
-    bundle is ignored. During a `migration` of the store, only a destination that owns its bundle is an outcome.
-    Raises LeadershipLost if the term ends.
-    """
+    If an intent is unreadable, its bundle is frozen for the usual lifetime; then the intent is removed as `unknown`. A
+    node whose name is not that of a bundle is ignored. During a `migration` of the store, only a destination that owns
+    its bundle is an outcome. Raises LeadershipLost if the term ends."""
     frozen: set[str] = set()
     settled: list[MoveOutcome] = []
     unreadable: dict[str, str] = {}
@@ -230,11 +227,11 @@ class TimedIntent(Protocol):
 
     @property
     def wall_ms(self) -> int:
-        """Time of writing, Unix ms."""
+        """Time at which the intent was written, Unix ms."""
 
     @property
     def deadline_ms(self) -> int:
-        """Time at which the call must have ended, Unix ms."""
+        """Time at which the call to the broker must have ended, Unix ms."""
 
 
 def check_times(intent: TimedIntent, path: str) -> None:
@@ -247,20 +244,20 @@ def check_times(intent: TimedIntent, path: str) -> None:
 
 
 def since_first_sight(first_seen: FirstSeen, document: Document, clock: Clock) -> float:
-    """Return the seconds since this intent was first read. The bundle's next intent has another id."""
+    """Return the seconds since this sidecar first read this intent. The same bundle's next intent has another id."""
     return clock.boot() - first_seen.setdefault((document.path, document.data), clock.boot())
 
 
 def is_over(intent: TimedIntent | None, waited: float, margin_seconds: float) -> bool:
-    """Return whether the call of another epoch's intent (None: unreadable) must have ended.
+    """Return whether the call for another epoch's intent (None: unreadable) must have ended.
 
-    `waited`: seconds since this sidecar first read it; see `settle_intents`."""
+    `waited`: seconds since this sidecar first read the intent; see `settle_intents`."""
     length = INTENT_SECONDS if intent is None else max(0, intent.deadline_ms - intent.wall_ms) / 1000
     return waited >= length + margin_seconds
 
 
 def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, margin_seconds: float) -> bool:
-    """Return whether the intent's only call has ended: the destination owns the bundle, or enough time has passed."""
+    """Return whether a move's outcome is final: the destination owns the bundle, or the call must have ended."""
     if owner is None:
         return is_over(intent, waited, margin_seconds)
     if owner.disabled:
@@ -271,7 +268,6 @@ def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, marg
 def _settled(
     intent: Intent | None, bundle: str, owner: Owner | None, waited: float, *, clock: Clock, epoch: int
 ) -> MoveOutcome:
-    """Return the outcome of a move of another epoch, derived from the current owner."""
     landed = owner.broker_id if owner is not None and not owner.disabled else ""
     outcome = MoveOutcome(
         bundle=bundle,

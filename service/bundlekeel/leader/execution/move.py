@@ -55,7 +55,7 @@ def _modular() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePorts:
-    """The ports that a move uses, and the brokers' current load manager (`RawClusterView.mode`)."""
+    """The ports that a move uses. `load_manager`: returns the brokers' current one (`RawClusterView.mode`)."""
 
     admin: BrokerAdmin
     commands: BrokerCommands
@@ -68,8 +68,9 @@ class MovePorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderTerm:
-    """A leader's term. `permit` raises LeadershipLost if the term is over, and StoreError while the store is
-    unreachable."""
+    """A leader's term, for checks right before each request to a broker.
+
+    `permit` raises LeadershipLost if the term is over, and StoreError while the store is unreachable."""
 
     epoch: int
     member: str
@@ -78,12 +79,11 @@ class LeaderTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorLimits:
-    """`intent_seconds` must cover the admin read timeout plus `confirm_seconds`. The next leader waits that long for an
-    open move.
+    """Limits and time-outs of moves.
 
-    One unload at a time per broker: two unloads share the free CPU of a busy source, so clients are disconnected for
-    longer (`make reaction`: worst gap 1.7 s instead of 0.9 s, and the moves finish no earlier).
-    """
+    `intent_seconds` must cover the admin read timeout plus `confirm_seconds`. The next leader waits that long for an
+    open move. `max_in_flight_per_broker` is 1, because two unloads would share the free CPU of a busy source: clients
+    were disconnected for 1.7 s instead of 0.9 s, and the moves finished no earlier (`make reaction`)."""
 
     max_in_flight: int = 4
     max_in_flight_per_broker: int = 1
@@ -97,7 +97,7 @@ Policy = Callable[[MoveRequest], Awaitable[Refusal | None]]
 
 
 async def stale_code(ports: MovePorts, before: StoreMigration) -> Code | None:
-    """Return a code if the store may be outdated, because a store migration runs, has ended, or began after `before`.
+    """Return a code if the store may be outdated: a migration of it runs, has ended, or began after `before`.
 
     None: there was no migration, or its state is unreadable."""
     try:
@@ -156,7 +156,7 @@ class MoveState:
         return self.outcome("refused", code, error=error)
 
     def intent(self) -> Intent:
-        """Return the intent. Its time starts now, not at admission, because moves wait for slots."""
+        """Return the intent of this move. Its lifetime starts now, because the move may have waited for other moves."""
         self.migration = self.ports.metadata.migration_now
         now, self.begun_boot = self.ports.clock.wall_ms(), self.ports.clock.boot()
         return Intent(
@@ -227,11 +227,10 @@ class MoveState:
         return await confirm("")
 
     async def confirm(self, error: str, *, on_unowned: Callable[[], None] = _nothing) -> MoveOutcome:
-        """Read the owner of the bundle until it is final or the deadline passes.
+        """Read the owner of the bundle until the owner is final or the deadline passes.
 
         `error`: error of the call if its result is unknown. While the owner is releasing the bundle, there is no
-        outcome yet. `on_unowned` is called if no broker owns the bundle.
-        """
+        outcome yet. `on_unowned` is called if no broker owns the bundle."""
         clock, limits = self.ports.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
         pause, owner, source_seen = limits.poll_first_seconds, None, 0
@@ -253,7 +252,7 @@ class MoveState:
             pause = min(pause * 2, limits.poll_max_seconds)
 
     def landed(self, landed: str, error: str) -> MoveOutcome:
-        """Return the outcome for the broker that owns the bundle."""
+        """Return the outcome of a move after which the broker `landed` owns the bundle."""
         if landed == self.request.destination:
             return self.outcome("done", error=error, landed_on=landed)
         at_source = landed == self.request.source
@@ -275,11 +274,10 @@ class MoveState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferMethod:
-    """The steps that are specific to a load manager.
+    """The steps of a move that depend on the brokers' load manager.
 
     `prepare` may refuse before the intent is written. `carry_out` sends the call and determines the outcome.
-    `exclusive` returns a key: only one move per key may be in flight.
-    """
+    `exclusive` returns a key: only one move per key may be in progress."""
 
     prepare: Callable[[MoveState], Awaitable[MoveOutcome | None]]
     carry_out: Callable[[MoveState], Awaitable[MoveOutcome]]
@@ -292,10 +290,10 @@ class TransferMethod:
 
 
 async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
-    """Find a topic to look up at the destination, if there is one. Never refuses the move.
+    """Find a topic of the bundle to look up at the destination. Never refuses the move.
 
-    Topics come from the owner (including non-persistent ones), else from the metadata. Without a topic, the affinity in
-    the brokers' leader still directs the first client's lookup to the destination.
+    Topics come from the owner (including non-persistent ones), else from the metadata. Without a topic, the first
+    client's lookup assigns the bundle to the destination, which the brokers' leader remembers from the unload request.
     """
     bundle, ports, answers = move_state.request.bundle, move_state.ports, 2
     try:
@@ -314,13 +312,12 @@ async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
 
 
 async def _modular_move(move_state: MoveState) -> MoveOutcome:
-    """Unload, claim, confirm.
+    """Unload the bundle, let the destination acquire it by a lookup (the claim), then check the owner.
 
-    Clients look the bundle up as soon as it is free. The affinity directs the first lookup to the destination, but the
-    second one may be placed anywhere until the destination has created its node. A claim after the unload's response
-    nearly always comes first. If a destination without free CPU is too slow, the next plan decides. Earlier claims,
-    during the unload, were not better when measured (both 499 of 500, interleaved).
-    """
+    Clients look the bundle up as soon as it has no owner. The destination of the unload request applies only to the
+    first lookup; until the destination has created its ownership node, a second lookup may place the bundle on any
+    broker. A claim right after the unload's response nearly always comes first. If a destination without free CPU is
+    too slow, the next plan decides."""
     claims = _Claims(move_state)
 
     async def confirm(error: str) -> MoveOutcome:
@@ -340,7 +337,7 @@ async def _modular_move(move_state: MoveState) -> MoveOutcome:
 async def _stays_free(move_state: MoveState) -> bool:
     """Return whether a bundle without topics has no owner for a short time after its unload.
 
-    Then it stays free until a client connects, and the affinity directs that client to the destination."""
+    Then no broker owns it until a client connects, and the brokers' leader directs that client to the destination."""
     clock = move_state.ports.clock
     deadline = clock.boot() + _FREE_SECONDS
     while True:
@@ -355,9 +352,9 @@ async def _stays_free(move_state: MoveState) -> bool:
 
 
 async def _first_broker(move_state: MoveState) -> str:
-    """Return the broker to send the unload to: the brokers' leader, which stores the affinity.
+    """Return the broker to send the unload to: the brokers' leader, which must remember the destination.
 
-    If the leader is unknown, it is the owner of the bundle, which redirects to the leader."""
+    If the leader is unknown, the result is the bundle's owner, which redirects the request to the leader."""
     try:
         leader = await move_state.ports.metadata.metadata_leader()
     except (StoreError, CodecError):
@@ -366,23 +363,22 @@ async def _first_broker(move_state: MoveState) -> str:
 
 
 class _Claims:
-    """Sends authoritative lookups to the destination, one at a time, until the source no longer owns the bundle.
+    """Sends authoritative lookups (claims) to the destination, one at a time, until the source does not own the bundle.
 
     After an error, or a response that still names the source, the lookup is repeated. After a loss of leadership, no
-    more lookups are sent.
-    """
+    more lookups are sent."""
 
     def __init__(self, move_state: MoveState) -> None:
         self._move_state = move_state
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the claims, once. Does nothing without a topic."""
+        """Start to send lookups, once. Does nothing if no topic of the bundle is known."""
         if self._task is None and self._move_state.topic:
             self._task = asyncio.create_task(self._claim(), name=f"claim {self._move_state.request.bundle}")
 
     async def cancel(self) -> None:
-        """Cancel a running claim, because the bundle has landed or the deadline has passed."""
+        """Stop the lookups, because the bundle has landed or the deadline has passed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -408,7 +404,7 @@ class _Claims:
 
 
 def _oddity(topic: str) -> tuple[bool, bool]:
-    """Return a sort key that puts last non-persistent topics (end with their clients) and system topics."""
+    """Return a sort key: system topics, and non-persistent topics (which end with their clients), come last."""
     try:
         name = parse_topic(topic)
     except ValueError:
@@ -417,7 +413,9 @@ def _oddity(topic: str) -> tuple[bool, bool]:
 
 
 def _range(request: MoveRequest) -> str:
-    """Return the range of the bundle: before 4.2, brokers store one affinity per range, not per bundle."""
+    """Return the hash range of the bundle: the key of moves that must not run in parallel.
+
+    Before 4.2, brokers remember one destination per hash range, not per bundle."""
     return request.bundle.rpartition("/")[2]
 
 
@@ -431,7 +429,9 @@ MODULAR_MOVE: Final = TransferMethod(prepare=_find_topic, carry_out=_modular_mov
 
 
 async def _prepare(move_state: MoveState) -> MoveOutcome | None:
-    """Refuse moves that brokers reject with 500 "cannot be transfer to same broker": they compare the ends of ids."""
+    """Refuse a move if the source's id ends with the destination's id.
+
+    Brokers compare only these ends, and reject such a move with 500 "cannot be transfer to same broker"."""
     source, destination = move_state.request.source, move_state.request.destination
     if source.endswith(destination):
         return move_state.refuse(Code.ALIKE_BROKERS, f"{source} ends with {destination}")
@@ -451,11 +451,10 @@ async def _extensible_move(move_state: MoveState) -> MoveOutcome:
 
 
 async def _ended_otherwise(move_state: MoveState) -> MoveOutcome:
-    """Return the outcome when the channel shows that the transfer started and ended at another broker.
+    """Return the outcome when the ownership channel shows that the transfer started and ended at another broker.
 
-    If a broker fails, the brokers' leader assigns the bundle to another one (`overrideOwnership`). The call then runs
-    into its time-out, after a minute, without any effect. So do not wait for it.
-    """
+    If a broker fails, the brokers' leader assigns the bundle to another one (`overrideOwnership`). The call has no
+    effect then and only ends at its time-out, after a minute. So do not wait for the call."""
     clock, request = move_state.ports.clock, move_state.request
     began = False
     pause = _PATIENCE_SECONDS

@@ -1,7 +1,8 @@
-"""Intents and outcomes of splits: written before the call, settled by reading boundaries, never executed again.
+"""Intents of splits (records that are written before the call to the broker), and outcomes of splits.
 
-They work like the intents of moves (leader/execution/intents.py), but are stored in a separate tree. In extensible mode
-the ownership channel is read too, because brokers store the boundaries before the split has finished.
+They work like the intents of moves (leader/execution/intents.py), but are stored in a separate tree. The next leader
+settles an open intent by reading the namespace's boundaries, and never executes it again. In extensible mode the
+ownership channel is read too, because brokers store the boundaries before the split has finished.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SplitWord = Literal["done", "unknown", "refused"]
 
 
 class SplitIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """A planned split. Times are Unix milliseconds of the writer's clock."""
+    """A planned split, as stored. Times are Unix milliseconds of the writer's clock."""
 
     id: str
     bundle: str
@@ -51,7 +52,7 @@ class SplitIntent(msgspec.Struct, frozen=True, kw_only=True):
     cycle_id: str
 
     def encode(self) -> bytes:
-        """The node's JSON."""
+        """Return the content of the intent's node, as JSON."""
         return msgspec.json.encode(self)
 
 
@@ -81,13 +82,15 @@ class SplitOutcome:
         return children_of(self.bundle, self.positions) if self.outcome == "done" else ()
 
     def rest_seconds(self, cool_down: float) -> float:
-        """Return the seconds until the next attempt: 0, 60, or the cool-down (always if unknown)."""
+        """Return the seconds until the bundle may be split again: 0, 60 or `cool_down`.
+
+        After a split with unknown outcome it is always `cool_down`."""
         if self.outcome == "done" or (self.outcome == "refused" and self.code in _PASSING):
             return 0.0
         return min(_BRIEF_SECONDS, cool_down) if self.outcome == "refused" and self.code in _BRIEF else cool_down
 
     def record(self) -> dict[str, Any]:
-        """Return the journal record."""
+        """Return the journal record of the split."""
         result = f"into {len(self.children)}: {', '.join(self.children)}" if self.children else self.error or self.code
         return {
             "kind": "split",
@@ -129,10 +132,9 @@ class SplitProgress:
 
 
 async def read_division(ports: MovePorts, bundle: str, positions: Sequence[int]) -> SplitProgress:
-    """Read the boundaries and, in extensible mode, the owners. Raises StoreError or CodecError if unreadable.
+    """Return the progress of a split, from the boundaries and, in extensible mode, the owners of the new bundles.
 
-    A child may have moved on already, so it may be owned by any broker.
-    """
+    A new bundle may have moved already, so any broker may own it. Raises StoreError or CodecError if unreadable."""
     edges = await ports.metadata.boundaries(namespace_of(bundle))
     if edges is None or not set(positions) <= set(edges):
         return SplitProgress(divided=False)
@@ -151,13 +153,11 @@ async def read_division(ports: MovePorts, bundle: str, positions: Sequence[int])
 async def settle_splits(
     ports: MovePorts, *, epoch: int, first_seen: FirstSeen
 ) -> tuple[frozenset[str], list[SplitOutcome], dict[str, str]]:
-    """Settle the split intents of other epochs.
+    """Determine the outcomes of splits that other epochs (leader terms) left open, and remove their intents.
 
-    Returns the bundles that must not change yet, the newly settled splits, and unreadable nodes (path -> reason). A
-    complete split settles its intent immediately. Otherwise the call may still arrive until the intent's deadline and a
-    margin have passed (`first_seen` as in `settle_intents`); then the boundaries decide. Raises LeadershipLost if the
-    term ends.
-    """
+    Returns the bundles that must not change yet, the outcomes, and unreadable nodes (path -> reason). A complete split
+    settles its intent immediately. Otherwise the call may still arrive until the intent's deadline and a margin have
+    passed (`first_seen` as in `settle_intents`); then the boundaries decide. Raises LeadershipLost if the term ends."""
     frozen: set[str] = set()
     settled: list[SplitOutcome] = []
     unreadable: dict[str, str] = {}
@@ -209,7 +209,7 @@ def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int,
 
 
 def decode_split(document: Document, bundle: str) -> SplitIntent:
-    """Read a split intent's node. Raises CodecError for content that no leader writes."""
+    """Return the split intent in a node. Raises CodecError for content that no leader writes."""
     intent = external_input.read(document.data, SplitIntent, what=document.path, exact=True)
     check_times(intent, document.path)
     try:

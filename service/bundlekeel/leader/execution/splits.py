@@ -1,10 +1,11 @@
-"""Steps of one split: compute the position, write the intent, call, and read the boundaries again.
+"""Steps of one split: compute the position, write the intent, call the broker, and read the boundaries again.
 
-policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries
-(-> ownership channel).
+policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries (-> ownership
+channel).
+
 In extensible mode brokers reject more than one position per call (412), so a plan requests only one. The call is sent
-at most once. If its result is unknown, or another epoch did not finish, the boundaries decide. Children stay on their
-broker until the next plan moves them.
+at most once. If its result is unknown, or an earlier leader did not finish the split, the boundaries decide. The new
+bundles stay on their broker until the next plan moves them.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def _ignore(_split: SplitChildren) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Splitter:
-    """Splits one bundle at a time, until it is stopped or its term ends.
+    """Splits one bundle at a time, until it is stopped or its leader term ends.
 
-    `policy` may refuse before anything is read. `prepare` receives the children right before the call.
+    `policy` may refuse before anything is read. `prepare` receives the new bundles right before the call to the broker.
     """
 
     ports: MovePorts
@@ -76,9 +77,8 @@ class Splitter:
     async def split(self, split: Split, *, max_bundles: int, cycle_id: str = "") -> SplitOutcome:
         """Execute one split. Errors are part of the outcome.
 
-        `max_bundles`: highest number of bundles of the namespace after it. `cycle_id`: the cycle or task that
-        planned it.
-        """
+        `max_bundles`: highest number of bundles that the namespace may have afterwards. `cycle_id`: the cycle or task
+        that planned the split."""
         self._count += 1
         clock = self.ports.clock
         started = clock.boot()
@@ -118,7 +118,6 @@ class Splitter:
             raise SplitRefused(refusal.code, refusal.detail)
 
     async def _positions(self, split: Split, max_bundles: int) -> SplitChildren:
-        """Return the children of the split. Raises SplitRefused if the bundle must not or cannot be split."""
         if self._ended:
             raise SplitRefused(self._ended, "not begun")
         await self._check_policy(split)
@@ -189,7 +188,7 @@ class Splitter:
             return replace(blank, code=Code.NOT_PERMITTED, error=str(error))
 
     async def flush(self) -> None:
-        """Retry the removal of intents of finished splits. Does nothing if the store does not respond."""
+        """Try again to remove the intents of finished splits. Does nothing if the store does not respond."""
         if not self._busy:
             for left in sorted(self._left):
                 await self._remove(left, version=-1)
@@ -267,12 +266,15 @@ class Splitter:
 
 
 def positions_of(split: SplitChildren) -> tuple[int, ...]:
-    """Return the hash positions between the children, ascending."""
+    """Return the hash positions between the new bundles of a split, ascending."""
     return tuple(parse_bundle(child).lower for child in split.children[1:])
 
 
 def cut_of(split: Split, topics: Sequence[TopicLoad]) -> SplitChildren:
-    """Return a split that divides the rule's load. Raises SplitRefused if the bundle's topics allow none."""
+    """Return the new bundles of a split: divided at `split.at`, or else so that each has a similar part of the load.
+
+    The load is that of the limit which the bundle exceeds (`split.rule`). Raises SplitRefused if the bundle's topics do
+    not allow the split."""
     name = parse_bundle(split.bundle)
     inside = [topic for topic in topics if name.lower <= topic.hash <= name.upper]
     if split.at:
@@ -293,7 +295,6 @@ def cut_of(split: Split, topics: Sequence[TopicLoad]) -> SplitChildren:
 
 
 def _weights(rule: str, topics: Sequence[TopicLoad]) -> list[float]:
-    """Return the weight of each topic for the exceeded limit."""
     if rule == "topics":
         return [1.0] * len(topics)
     if rule == "sessions":

@@ -35,7 +35,7 @@ ACTED_ON: Final = ("modular", "extensible")
 
 
 class GateCheck(Enum):
-    """The checks, in their order. The value is the condition that must hold."""
+    """The checks of the gate, in their order. The value is the condition that must hold."""
 
     MIGRATION = "the brokers do not move their metadata to another store, and have not moved it"
     TASK = "the requesting task was not stopped"
@@ -58,7 +58,7 @@ class GateCheck(Enum):
 
 
 class Action(Enum):
-    """The kinds of action. The value describes them."""
+    """The kinds of action that the gate checks. The value describes them."""
 
     PLAN = "moves and splits that a cycle plans automatically"
     RELOCATION = "moves of a drain or a warm-up, in a cycle"
@@ -86,7 +86,8 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateQuestion:
     """An action to check. `epoch`: leader term to act in; None for a follower. `bundle`, `source` and `target` describe
-    a single move or split; empty: the checks on bundles and brokers do not apply. `task`, `approved`: for a request."""
+    a single move or split; empty: the checks on bundles and brokers do not apply. `task`: id of the requesting task.
+    `approved`: whether a second operator approved the task."""
 
     action: Action
     epoch: int | None = None
@@ -117,11 +118,10 @@ class SharedStateView(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Gate:
-    """The gate of one sidecar. `ceiling` and `review_required` come from the settings file.
+    """The gate of one sidecar. `ceiling` (the highest mode) and `review_required` come from the settings file.
 
     `outage` receives each new snapshot, and None for a check without one. `outage`, `second_balancer`, `channel` ("":
-    none) and `windows` (at a Unix time in ms) return the obstacle, if there is one.
-    """
+    none) and `windows` (at a Unix time in ms) return the obstacle, if there is one."""
 
     ceiling: Mode
     review_required: bool
@@ -191,7 +191,10 @@ class Gate:
             raise Forbidden(f"not carried out: {obstacle.sentence}", code=obstacle.code)
 
     def cluster_obstacle(self) -> Obstacle | None:
-        """Return why the cluster forbids acting in any mode, or None. Such a cluster is only observed."""
+        """Return why Bundlekeel can only observe this cluster, in any mode, or None.
+
+        Reasons: other or mixed load managers, or a broker whose load report never changes
+        (`loadBalancerEnabled=false`)."""
         picture = self._picture
         if picture is None:
             return None
@@ -205,7 +208,7 @@ class Gate:
     # --- the checks, in their order ---
 
     def _migrating(self) -> Obstacle | None:
-        """Return the obstacle if a migration runs or is completed, or failed after the snapshot was read; else None."""
+        """Return an obstacle if a store migration runs or is completed, or failed after the snapshot was read."""
         state, picture = self.metadata.migration_now, self._picture
         if state != self._migration:
             self._migration, self._migration_boot = state, self.clock.boot()
@@ -220,7 +223,9 @@ class Gate:
         return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
 
     def _operator_request(self, question: GateQuestion) -> Obstacle | None:
-        """Return an obstacle if the drain or warm-up ended while its move waited: such moves ignore the cool-down."""
+        """Return an obstacle if the drain or warm-up has ended for which a move was planned.
+
+        Such a move ignores the bundle's cool-down, so it must not start afterwards."""
         desired = self.shared.desired
         if not question.bundle or question.source in desired.drains or question.target in desired.warms:
             return None
@@ -264,7 +269,7 @@ class Gate:
         return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=fault) if fault else None
 
     def _shedding(self, _question: GateQuestion) -> Obstacle | None:
-        """Return an obstacle if a broker sheds load. In a partial takeover it may shed other namespaces."""
+        """Return an obstacle if a broker itself sheds load. In a partial takeover it may shed other namespaces."""
         config, namespaces = self.config, namespaces_of(self.shared.takeover)
         brokers = sorted(self._picture.endpoints) if self._picture is not None else []
         shedding = [item for item in brokers if config.sheds(item) and not left_to_us(config.values(item), namespaces)]

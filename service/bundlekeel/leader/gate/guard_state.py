@@ -24,7 +24,7 @@ LONGEST_MS: Final = HOUR_MS
 
 
 def list_moved_brokers(moves: Reversible[Mapping[str, Any]], since_ms: int) -> set[str]:
-    """Return the sources and targets of moves since then. `moves`: shared records of moves, oldest first."""
+    """Return the sources and targets of moves that ended since `since_ms`. `moves`: move records, oldest first."""
     brokers: set[str] = set()
     for record in reversed(moves):
         ended = int(record.get("landed_ms") or record.get("started_ms") or 0)
@@ -36,7 +36,9 @@ def list_moved_brokers(moves: Reversible[Mapping[str, Any]], since_ms: int) -> s
 
 
 class GuardMemory:
-    """The guard's memory of one sidecar, in addition to the cycle's state. Use it on the event loop only."""
+    """What the guard (the limits on moves) remembers in one sidecar, in addition to the cycle's state.
+
+    Use it on the event loop only."""
 
     def __init__(
         self,
@@ -49,9 +51,8 @@ class GuardMemory:
 
         Args:
             moves: Returns the shared records of moves, oldest first (leader/state/shared_state.py).
-            rate: Returns the moves per cycle that the adaptive rate allows, None without a limit.
-            limited: Returns those of the passed namespaces whose rates a quota group limits.
-        """
+            rate: Returns the number of moves per cycle that the adaptive rate allows; None: no limit.
+            limited: Returns those of the passed namespaces whose rates a quota group limits."""
         self._moves = moves
         self._rate = rate
         self._calendar = calendar or Calendar()

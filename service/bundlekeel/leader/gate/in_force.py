@@ -45,7 +45,7 @@ def pause_view(pause: Pause) -> PauseView:
 
 
 def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
-    """Return the guard's pattern of each paused scope, with the end of the pause in Unix ms (0: until resumed)."""
+    """Return the pattern of each paused tenant, namespace or broker, and the pause's end in Unix ms (0: none)."""
     ends = {}
     for scope, pause in desired.pauses.items():
         kind, _, name = scope.partition(":")
@@ -55,7 +55,7 @@ def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
 
 
 def with_requests(state: GuardState, desired: Desired, now_ms: int) -> GuardState:
-    """Return the guard's state with the operators' requests added: drains, pins, exclusions and pauses."""
+    """Return the guard's state with the operators' requests: drains, warm-ups, cordons, pins, exclusions and pauses."""
     return replace(
         state,
         pinned=ends_of(desired.pinned),
@@ -73,12 +73,12 @@ def pause_text(scope: str, pause: Pause) -> str:
 
 
 def ends_of(requests: Mapping[str, LastingRequest]) -> dict[str, int]:
-    """Return the end of each request in Unix ms; 0: an operator ends it."""
+    """Return the end of each request by name, in Unix ms; 0: an operator ends it."""
     return {name: request.until_ms for name, request in requests.items()}
 
 
 def asked_end(request: LastingRequest) -> str:
-    """Return when a pin or an exclusion ends, and the operator and reason of the request."""
+    """Return as text when a pin or an exclusion ends, and the operator and reason of the request."""
     end = f"until {clock_text(request.until_ms)}" if request.until_ms else "until somebody ends it"
     return f"{end}, by {request.by}: {request.reason}"
 
@@ -87,7 +87,7 @@ def asked_end(request: LastingRequest) -> str:
 class LeftAlone:
     """Explains why a plan excludes bundles and brokers: a paused scope, an exclusion, or the settings.
 
-    The guard treats a paused scope as an exclusion. This class distinguishes the two."""
+    The guard (which limits the moves of a plan) treats paused scopes as exclusions. This class distinguishes them."""
 
     desired: Desired
     now_ms: int
@@ -95,7 +95,9 @@ class LeftAlone:
     _reasons: dict[tuple[str, ...], tuple[Code, str]] = field(default_factory=dict)
 
     def why(self, bundle: str, *brokers: str) -> tuple[Code, str]:
-        """Return the code, and a text with scope or pattern, end and operator. Empty `bundle`: for the brokers."""
+        """Return why a bundle on these brokers, or with an empty `bundle` the brokers, are excluded from moves.
+
+        The result is a code, and a text with the scope or pattern, its end and the operator."""
         exact = any(pattern.startswith(f"{BUNDLE}:") for pattern in self.desired.excluded)
         key = bundle if exact or not bundle else namespace_of(bundle), *brokers
         if key not in self._reasons:
@@ -119,7 +121,7 @@ class LeftAlone:
         return Code.EXCLUDED, "until the exclusion is taken out of the settings"
 
     def explain(self, refusal: Refusal) -> Refusal:
-        """Return the refusal with the exact code and text. Its detail may be the broker that accepts no bundles."""
+        """Return a refusal because of an exclusion with the exact code and text, and any other refusal unchanged."""
         if refusal.code is not Code.EXCLUDED:
             return refusal
         code, text = self.why(refusal.bundle, refusal.broker, refusal.detail)

@@ -1,7 +1,8 @@
 """Watch for outages of the metadata store (`planning.guard.outage`), and share them with the other sidecars.
 
 A sidecar that detects an outage publishes a notice in the shared document `outage`, so that a later leader knows of it.
-If the leader could reach the store during that time, it closes the notice: only the author had lost its connection.
+If the leader could reach the store during that time, it closes the notice: only the notice's author had lost its
+connection.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ KNOWN_MS: Final = 3_600_000
 
 
 class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The shared document: the last outage of any sidecar. `over`: brokers have settled, or only the author had it."""
+    """The shared document: the last outage that a sidecar published.
+
+    `over`: the brokers have settled, or only the author had lost its connection."""
 
     schema: int = SCHEMA
     by: str = ""
@@ -48,13 +51,13 @@ class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
 def settle_for(seconds: float, call_seconds: float) -> SettleRules:
     """Return the rules for the wait after an outage.
 
-    `seconds`: time without a change of the registry, after which moves start again. `call_seconds`: time limit of one
-    read of the store."""
+    `seconds`: how long the set of registered brokers must not change before moves start again. `call_seconds`: time
+    limit of one read of the store."""
     return SettleRules(seconds=seconds, step=2 * (LOOK_SECONDS + call_seconds))
 
 
 class LeadershipView(Protocol):
-    """The part of the leadership that the watch reads."""
+    """The part of the leadership that `OutageWatch` reads."""
 
     @property
     def member(self) -> Member:
@@ -66,7 +69,7 @@ class LeadershipView(Protocol):
 
 
 class OutageWatch:
-    """Checks the metadata store once per second (`run`), and each snapshot of a cycle (`obstacle`)."""
+    """Detects outages of the metadata store: once per second (`run`), and in each cycle's snapshot (`obstacle`)."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class OutageWatch:
         settle: SettleRules,
         session_seconds: float,
     ) -> None:
-        """`session_seconds`: the requested session timeout, used until the store has returned the granted one."""
+        """`session_seconds`: the requested session time-out, used until the store has returned the granted one."""
         self._coordination = coordination
         self._source = source
         self._leadership = leadership
@@ -118,7 +121,7 @@ class OutageWatch:
         self._telemetry.gauge("settling_after_outage_seconds", left.seconds if left is not None else 0.0)
 
     def obstacle(self, picture: RawClusterView | None = None) -> Obstacle | None:
-        """Return why nothing may move yet, or None. `picture`: the cycle's snapshot, which is a further observation."""
+        """Return why nothing may move yet after an outage, or None. `picture`: a new snapshot to take into account."""
         if picture is not None:
             now = self._clock.boot()
             self._change(core.noticed(self._state, _registrations(picture), now, self._settle))
@@ -128,11 +131,11 @@ class OutageWatch:
         return Obstacle(code=Code.SETTLING_AFTER_OUTAGE, detail=self._sentence(left))
 
     def waiting(self) -> SettleWait | None:
-        """Return the remaining wait; None: moves are allowed."""
+        """Return the remaining wait after an outage; None: moves are allowed."""
         return core.waiting(self._state, self._settle)
 
     def view(self) -> SettlingView | None:
-        """Return the remaining wait in the form of the API; None: moves are allowed."""
+        """Return the remaining wait after an outage in the form of the API; None: moves are allowed."""
         left = self.waiting()
         if left is None:
             return None
@@ -147,9 +150,9 @@ class OutageWatch:
         )
 
     def remember(self, brokers: Collection[str], stored_ms: int) -> None:
-        """Expect the brokers of the previous leader's last cycle, so that missing ones are noticed.
+        """Expect the brokers that the previous leader's last cycle saw, so that missing ones are noticed.
 
-        `stored_ms`: when these were stored (Unix ms). An old or future record is ignored."""
+        `stored_ms`: when that leader stored them (Unix ms). An old or future record is ignored."""
         if 0 <= self._clock.wall_ms() - stored_ms <= KNOWN_MS:
             self._state = core.remember(self._state, brokers, self._clock.boot())
 
@@ -205,7 +208,9 @@ class OutageWatch:
         await self._publish(notice, version)
 
     async def _handle(self, notice: OutageRecord, version: int | None) -> None:
-        """Join an outage that another sidecar published, unless this sidecar could reach the store during that time."""
+        """Join an outage that another sidecar published, unless this sidecar could reach the store during that time.
+
+        In that case, the leader closes the notice."""
         key, boot, outage = (notice.by, notice.since_ms), self._clock.boot(), self._state.outage
         is_new, self._handled = self._handled != key, key
         if outage is not None and not is_new:

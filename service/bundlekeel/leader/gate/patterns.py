@@ -1,4 +1,4 @@
-"""Check scopes of pauses and patterns of exclusions, and match them with the bundles of the latest snapshot."""
+"""Check the scope that a pause names and the pattern that an exclusion names, and count the matching bundles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from bundlekeel.planning.guard.scope import BROKER, check_pattern, check_scope, 
 
 
 def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, str]:
-    """Return the scope and its pattern (`check_scope`). Raises NotFound if it names an unregistered broker."""
+    """Return the scope of a pause, such as `namespace:acme/orders`, and the same scope as a pattern (`n:acme/orders`).
+
+    Raises NotFound if the scope is a broker that is not registered."""
     scope, pattern = check_scope(text)
     kind, _, name = pattern.partition(":")
     if kind == BROKER:
@@ -20,7 +22,9 @@ def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, s
 
 
 def pattern_of(text: str, registered: Callable[[], Sequence[str]]) -> str:
-    """Return an exclusion's pattern without surrounding spaces. Raises NotFound for an unregistered broker's name."""
+    """Return an exclusion's pattern, such as `n:acme/*`, without surrounding spaces.
+
+    Raises NotFound if it names a broker that is not registered."""
     pattern = check_pattern(text)
     kind, _, name = pattern.partition(":")
     if kind == BROKER and not is_glob(name):

@@ -1,5 +1,7 @@
-"""Responses about the gate: mode, pause, wait after an outage. The command line imports them, so they are separate
-from the code that needs numpy or structlog."""
+"""Responses about the gate: mode, pause, wait after an outage.
+
+The command line imports them, so they are separate from the code that needs numpy or structlog.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ Mode = Literal["observe", "recommend", "act"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseView(Requested):
-    """A pause."""
+    """A pause: until it ends, nothing moves."""
 
     until_ms: Annotated[int | None, Doc("end time; null: until resumed")]
 

@@ -22,7 +22,7 @@ from bundlekeel.settings.sections import WindowSettings
 
 
 class Calendar:
-    """The windows of the settings. Every cycle uses them; they are recomputed only when one opens or closes."""
+    """The maintenance windows of the settings. They are computed again only when a window opens or closes."""
 
     def __init__(self, windows: Sequence[WindowSettings] = (), stepped_ms: Callable[[], int] = lambda: 0) -> None:
         """`stepped_ms`: returns the ms by which the host's clock was set since the start. Windows follow that clock."""
@@ -52,12 +52,11 @@ class Calendar:
         return Obstacle(code=Code.OUTSIDE_WINDOW, detail=f"{word} at {self._local(allowed.until_ms)}")
 
     def relief_until(self, now_ms: int) -> int | None:
-        """Return until when (Unix ms) only overload may be relieved; None: no such window is open."""
+        """Return until when (Unix ms) windows allow only moves that relieve overloaded brokers; None: no such limit."""
         allowed = self.at(now_ms)
         return allowed.until_ms if allowed.allow == "overload" else None
 
     def _local(self, at_ms: int) -> str:
-        """Return the time as text in the first window's zone, which its authors use."""
         zone = self._windows[0].time_zone
         return f"{_moment(at_ms, zone):%Y-%m-%d %H:%M} {zone}"
 

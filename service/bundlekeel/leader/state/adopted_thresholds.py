@@ -1,6 +1,7 @@
-"""Stored forms of adopted and reverted thresholds, and of the balance by which a trial is judged.
+"""Stored forms of adopted and reverted thresholds, and of the balance by which their trial is judged.
 
-They are parts of the documents `desired` and `state/leader`. The rules for them are in the feature that adopts.
+Thresholds are planning parameters that a recalibration proposes. These values are parts of the documents `desired` and
+`state/leader`. The feature that adopts thresholds contains the rules.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ class Adopted:
     """Proposed thresholds that were adopted and are in effect.
 
     `digest`: the adopted proposal; "": it was reverted, and only earlier adopted values are in effect. `values`: all
-    adopted values by parameter, also from earlier proposals. `instead_of`: the values of the settings at that time.
-    `before`, `before_digest`: values and digest before this adoption, which a revert restores. `imbalance_high`,
-    `moves_high`: upper ends of the predicted intervals (ratio, moves per hour). `state`: on trial (until moves were
-    allowed for `trial_seconds`) or kept. `unjudged`: adoptions that were replaced during their trial, oldest first; a
-    revert restores the last one. `compared_ms`: end (Unix ms) of the time before the trial with which the trial is
-    compared; 0: `since_ms`.
-    """
+    adopted values by parameter, also from earlier proposals. `instead_of`: the settings' values at the time of the
+    adoption. `before`, `before_digest`: values and digest before this adoption, which a revert restores.
+    `imbalance_high`, `moves_high`: upper ends of the predicted intervals (ratio, moves per hour). `state`: on trial
+    (until moves were allowed for `trial_seconds`) or kept. `unjudged`: adoptions that were replaced during their trial,
+    oldest first; a revert restores the last one. `compared_ms`: end (Unix ms) of the time before the trial with which
+    the trial is compared; 0: `since_ms`."""
 
     digest: str
     strategy: str
@@ -43,7 +43,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reverted:
-    """Reverted thresholds: values, operator or leader, reason and time."""
+    """Thresholds that an operator or the leader (`by`) reverted."""
 
     values: Mapping[str, float]
     by: str
@@ -53,7 +53,9 @@ class Reverted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Ten minutes of cycles: recorded seconds while acting, imbalance times seconds, and moves of the strategy."""
+    """Sums over the cycles of ten minutes, from which a trial of thresholds is judged.
+
+    `seconds`: time in which moves were allowed. `weighted`: imbalance times seconds. `moves`: moves by the strategy."""
 
     at_ms: int
     seconds: float = 0.0
@@ -63,7 +65,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realised:
-    """Balance and moves of the last two days, stored for the next leader. `last_ms`: last recorded cycle, Unix ms."""
+    """Measured balance and moves of the last two days, stored for the next leader. `last_ms`: last cycle, Unix ms."""
 
     buckets: tuple[Bucket, ...] = ()
     last_ms: int = 0

@@ -38,7 +38,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: operator, reason and time (Unix ms)."""
+    """A request of an operator (`by`), with its reason and time (Unix ms)."""
 
     by: str
     reason: str
@@ -46,13 +46,13 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastingRequest(OperatorRequest, frozen=True, kw_only=True):
-    """A request that ends at `until_ms` (Unix ms); 0: an operator ends it."""
+    """An operator's request that ends at `until_ms` (Unix ms); 0: when an operator ends it."""
 
     until_ms: int = 0
 
 
 class Pause(LastingRequest, frozen=True, kw_only=True):
-    """A stop of everything, or of one scope."""
+    """A pause of all moves, or of those in one tenant, namespace or broker."""
 
 
 def request_record(what: str, *, reason: str, by: str, wall_ms: int) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def request_record(what: str, *, reason: str, by: str, wall_ms: int) -> dict[str
 
 
 def _add_requests(namespace: dict[str, Any]) -> None:
-    """Add the requests of the features to the namespace of a class that is being defined."""
+    """Add a field for each kind of request of the optional features to the body of a class (`namespace`)."""
     for module in modules("requests"):
         for name, (kind, default) in module.REQUESTS.items():
             namespace["__annotations__"][name], namespace[name] = kind, default
@@ -104,8 +104,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 def rewritten(stored: bytes, desired: Desired) -> bytes:
     """Return `desired` encoded, with the unknown fields of the `stored` document, which a newer release wrote.
 
-    Unknown fields of the document are kept, and those of each pause or request that does not change.
-    """
+    Also keeps the unknown fields of each pause or request that does not change."""
     try:
         data = external_input.inflated(stored, what="desired")
         before, raw = external_input.read(data, Desired, what="desired"), external_input.load(data, what="desired")
@@ -175,8 +174,6 @@ class _ReportShape(msgspec.Struct):
 
 
 class _RequestShape(msgspec.Struct):
-    """The possible fields of a request of any kind."""
-
     kind: str = "plan"
     hash: str = ""
     by: str = ""
@@ -197,7 +194,7 @@ class _RequestShape(msgspec.Struct):
 
 
 class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint of the averages."""
+    """One node of the stored checkpoint of the bundles' traffic averages."""
 
     schema: int = SCHEMA
     wall_ms: int = 0
@@ -283,15 +280,15 @@ def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:
 
 
 def is_chunk(path: str) -> bool:
-    """Return whether Bundlekeel uses this name for a chunk: four digits."""
+    """Return whether a node can be a chunk of a document: its name has four digits."""
     name = path.rpartition("/")[2]
     return len(name) == 4 and name.isascii() and name.isdigit()
 
 
 def join(documents: Sequence[Document]) -> bytes:
-    """Join the chunks of a document. Nodes with other names are ignored.
+    """Return a document's content from its chunks. Nodes with other names are ignored.
 
-    The first four bytes of the first chunk are the number of chunks."""
+    Each chunk begins with four bytes: the number of chunks."""
     documents = [document for document in documents if is_chunk(document.path)]
     if not documents:
         return b""

@@ -19,7 +19,9 @@ Adopt = Callable[[Parameters], Mapping[str, float | int]]
 
 
 def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
-    """Return a function that merges the brokers' settings. `adopts`: replaces the setting `adopt_broker_settings`."""
+    """Return a function that merges the settings file and the brokers' settings.
+
+    `adopts`: replaces the setting `adopt_broker_settings`; None: that setting applies."""
     settings = loaded.settings
     if adopts is not None:
         settings = settings.model_copy(update={"adopt_broker_settings": adopts})
@@ -27,7 +29,7 @@ def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
 
 
 class EffectiveParameters:
-    """Merges settings and brokers' settings, then applies adopted thresholds and the scope of a takeover."""
+    """Merges settings and brokers' settings, then applies adopted thresholds and the limits of a partial takeover."""
 
     def __init__(self, merge: Merge, adopt: Adopt) -> None:
         # May be replaced at any time (requests/reload.py). The next cycle uses the new function.
@@ -49,13 +51,13 @@ class EffectiveParameters:
 
     @property
     def current(self) -> Parameters:
-        """The parameters in effect now, or with the next cycle."""
+        """The parameters in effect now. After a change, cycles use them from the next cycle."""
         overrides: Mapping[str, Any] = self.values
         return scoped(replace(self.base, **overrides) if overrides else self.base, self._namespaces)
 
     @property
     def values(self) -> dict[str, float | int]:
-        """Adopted values that are in effect now, by parameter."""
+        """Adopted thresholds that are in effect now, by parameter."""
         return dict(self._adopt(self.base))
 
     @property

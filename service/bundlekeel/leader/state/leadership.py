@@ -1,4 +1,4 @@
-"""Leadership: a seat, a term (epoch) and a deadline on this machine's boot clock.
+"""Leadership: a seat (only sidecars with a seat can lead), a term (epoch) and a deadline on this machine's boot clock.
 
 The metadata store extends our session whenever it receives a request, and that is after we *sent* the request. So the
 session cannot expire earlier than the time-out after the sending of the last confirmed request. Our deadline is that
@@ -46,7 +46,9 @@ class TermStart:
 
 
 class Leadership:
-    """Takes a seat, tries to become leader, and renews the deadline. One task calls `run`; all others only read."""
+    """Takes a seat (only sidecars with a seat can lead), tries to become leader, and renews the deadline.
+
+    One task calls `run`; all others only read."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Leadership:
 
     @property
     def lease_remaining(self) -> float:
-        """Seconds until this sidecar's deadline; 0: it does not lead."""
+        """Seconds until this sidecar's leadership ends without a renewal; 0: it does not lead."""
         return self.lease.remaining(self._clock.boot()) if self.epoch is not None and self.lease is not None else 0.0
 
     @property
@@ -100,7 +102,9 @@ class Leadership:
         self.member = replace(member, url=member.url if url is None else url, settings=settings or member.settings)
 
     def no_seat(self) -> str:
-        """Return why this sidecar has no snapshot, and another sidecar to use; empty: it has or may get a seat."""
+        """Return why this sidecar does not observe the cluster, and which sidecar to use; "": it has or may get a seat.
+
+        A sidecar needs a seat to observe, and their number is limited."""
         if self.role != BENCH or len(self.members) < self._seats:
             return ""
         other = self.leader or self.members[0]
@@ -126,13 +130,15 @@ class Leadership:
             raise StoreError("the connection to the metadata store is suspended")
 
     def current_epoch(self) -> int:
-        """Return the epoch with which writes are fenced. Raises LeadershipLost if this sidecar does not lead."""
+        """Return the epoch that this leader's writes contain, so that the store can reject them after the term.
+
+        Raises LeadershipLost if this sidecar does not lead."""
         if self.epoch is None or not self.leading:
             raise LeadershipLost("we do not lead")
         return self.epoch
 
     async def run(self) -> None:
-        """Run one turn per heartbeat, and immediately after a change in the store, until `stop`."""
+        """Call `turn` at each heartbeat, and immediately after a change in the store, until `stop`."""
         while not self._stopping:
             await self.turn()
             await self._coordination.wait_changed(self._heartbeat)

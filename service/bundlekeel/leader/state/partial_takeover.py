@@ -1,4 +1,4 @@
-"""Partial takeovers: the namespaces to plan for, and whether a broker's own shedding excludes them."""
+"""Partial takeovers: Bundlekeel balances some namespaces, and the brokers must not shed the load of these."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
 
 
 def put_aside(record: TakeoverRecord | None) -> EndedView | None:
-    """Return the end of the last takeover if the failsafe job ended it; else None."""
+    """Return how the last takeover ended if the failsafe job ended it; else None."""
     ended = record.ended if record is not None and not record.active else None
     return ended if ended is not None and ended.deadman else None
 
@@ -33,12 +33,12 @@ def left_to_us(values: Mapping[str, str] | None, namespaces: tuple[str, ...]) ->
 
 
 def adopted(values: Mapping[str, str], namespaces: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the broker settings without the exclusions that the partial takeover added to them."""
+    """Return the brokers' settings without the exclusions of namespaces that a partial takeover added."""
     return {key: value for key, value in values.items() if key != EXCLUDED} if namespaces else values
 
 
 def scoped(params: Parameters, namespaces: tuple[str, ...]) -> Parameters:
-    """Return the parameters limited to these namespaces, as far as the settings include them."""
+    """Return the parameters limited to those of these namespaces that the settings include."""
     if not namespaces:
         return params
     included = np.zeros(len(namespaces), dtype=bool)

@@ -29,7 +29,7 @@ class OutcomeView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(Answer):
-    """A request and its progress. Tasks are also stored in this form."""
+    """A request that the leader executes (task), and its progress. Tasks are also stored in this form."""
 
     task: Annotated[str, Doc("id of the task")]
     hash: Hash = ""
@@ -54,7 +54,7 @@ class TaskView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedView(Answer):
-    """The end of a takeover."""
+    """The end of a takeover of the brokers' load shedding."""
 
     by: By
     reason: Reason

@@ -123,7 +123,7 @@ class SharedState:
         return self._takeover_seen and not self.unreadable.get(TAKEOVER)
 
     def wall_ms(self) -> int:
-        """Return the time for stored documents, Unix ms."""
+        """Return the time to store in documents (this machine's clock, Unix ms)."""
         return self._clock.wall_ms()
 
     def current_epoch(self) -> int:
@@ -188,7 +188,6 @@ class SharedState:
         return True
 
     async def _read_moves(self) -> bool:
-        """Read the records of moves. Return False if this sidecar has newer data than the read result."""
         mark, records = self._mark, list[dict[str, Any]]()
         index, chunk = 0, list[dict[str, Any]]()
         documents, unreadable = list[Document](), dict[str, str]()
@@ -247,14 +246,15 @@ class SharedState:
         return record
 
     def cycle_state(self) -> CycleState:
-        """Return the last leader's state as the start of this sidecar's cycles, by this machine's clock."""
+        """Return the last leader's state, with times of this machine's clock, as the start of this sidecar's cycles."""
         return self._by_our_clock(self.shared.cycle_state)
 
     def _by_our_clock(self, cycle_state: CycleState) -> CycleState:
         """Return the state with its times shifted to this machine's clock.
 
-        The writer's clock is never compared with this one: a waiting time continues from its remainder at writing when
-        this sidecar first reads the state. `completed_ms` is not shifted: the failsafe job evaluates it."""
+        The writer's clock is never compared with this one: when this sidecar first reads the state, each waiting time
+        has the remainder that it had at writing. `completed_ms` is not shifted, because the failsafe job evaluates it.
+        """
         late = self._late_ms()
         return replace(rebased(cycle_state, late), completed_ms=cycle_state.completed_ms) if late else cycle_state
 
@@ -263,11 +263,10 @@ class SharedState:
         return late if abs(late) > _READ_WITHIN_MS else 0
 
     def taken_over(self) -> CycleState:
-        """Return the state of the last leader as the start of a term, by this machine's clock.
+        """Return the last leader's state, with times of this machine's clock, as the start of a term.
 
-        Moves that ended after that leader stored it are added to the ledger. Moves that never started (neither
-        intent nor record) are dropped.
-        """
+        Moves that ended after that leader stored the state are recorded as landed in the ledger of moves in transit.
+        Moves that never started (neither intent nor record) are dropped."""
         cycle_state, epoch = self.shared.cycle_state, self.shared.epoch
         ledger, recent = cycle_state.ledger, dict(cycle_state.recent)
         now_ms = self._clock.wall_ms() - self._late_ms()
@@ -291,7 +290,7 @@ class SharedState:
         return self._by_our_clock(replace(cycle_state, ledger=ledger, recent=recent))
 
     async def read_averages(self) -> AsyncIterator[list[BundleAverages]]:
-        """Yield the averages of the last checkpoint, one node at a time."""
+        """Yield the bundles' averages of the last checkpoint, one node at a time."""
         documents = await self._coordination.read_tree(AVERAGES)
         self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
         unreadable: dict[str, str] = {}
@@ -306,7 +305,7 @@ class SharedState:
     # --- a new term ---
 
     async def begin_term(self, epoch: int) -> None:
-        """Make the first fenced write of a term, then read the last leader's state."""
+        """Make the first write of a term, which proves that the term still lasts, then read the last leader's state."""
         note = {"epoch": epoch, "member": self._leadership.member.id, "wall_ms": self._clock.wall_ms()}
         exists = await self._coordination.read(TERM) is not None
         change = DocumentChange(path=TERM, data=msgspec.json.encode(note), create=not exists)
@@ -337,10 +336,9 @@ class SharedState:
             self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)
 
     async def save_averages(self, averages: Averages) -> None:
-        """Store a checkpoint of the averages, one node at a time, because they may not fit into one request.
+        """Store a checkpoint of the bundles' averages, one node at a time: they may not fit into one request.
 
-        Encoding runs in a thread. Nodes are independent, so one that is older than the others does no harm.
-        """
+        Encoding runs in a thread. Nodes are independent, so one that is older than the others does no harm."""
         if not self.leading:
             return
         epoch, wall_ms, path = self.current_epoch(), self._clock.wall_ms(), AVERAGES
@@ -367,10 +365,9 @@ class SharedState:
         self._chunks[path] = await store_blob(self._coordination, epoch, path, value, chunks)
 
     def move_change(self, record: dict[str, Any]) -> list[DocumentChange]:
-        """Return the fenced changes that add one move record, for the same write that removes its intent.
+        """Return the changes that add one move record, for the same write that removes the move's intent.
 
-        After a failed write, call it again: the new changes include records that were added in the meantime.
-        """
+        After a failed write, call it again: the new changes include records that were added in the meantime."""
         chunk = list(self._open_chunk)
         place = next((n for n, item in enumerate(chunk) if _same_move(item, record)), len(chunk))
         # An earlier write stored this record as unknown, and the intent remained. Now the owner is known.
@@ -400,7 +397,7 @@ class SharedState:
     # --- writing, any replica ---
 
     async def change_desired(self, change: Callable[[Desired], Desired], *, replace: bool = False) -> Desired:
-        """Read and change the document with compare-and-set. Retry a few times after concurrent writes.
+        """Change the operators' requests with compare-and-set. Retry a few times after concurrent writes.
 
         Raises StoreError if the retries fail or the document is unreadable. With `replace`, an unreadable document is
         copied to another node and replaced by a new one."""
@@ -448,7 +445,7 @@ class SharedState:
         self.tasks = [*others, task][-KEPT_TASKS:]
 
     async def close_request(self, request_id: str, epoch: int) -> None:
-        """Remove a request that the leader has taken over (fenced)."""
+        """Remove a request that the leader has taken. Raises LeadershipLost if the term `epoch` is over."""
         await self._coordination.write_fenced(epoch, [DocumentChange(path=f"{REQUESTS}/{request_id}", data=None)])
 
 
@@ -461,7 +458,7 @@ def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two records are of one move. A leader that settles an intent knows its id, not the start time."""
+    """Return whether two records are of one move. A leader that settles an intent lacks the move's start time."""
     keys = ("bundle", "intent") if one.get("intent") else ("bundle", "intent", "started_ms")
     return all(one.get(key) == other.get(key) for key in keys)
 

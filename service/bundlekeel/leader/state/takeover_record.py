@@ -31,14 +31,13 @@ def name_set(value: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverRecord(TakeoverView):
-    """The shared document.
+    """The shared document: the takeover of the brokers' load shedding, and its end (handback).
 
     `by`, `reason`, `wall_ms` describe the last takeover. `by` is "" if there was none and a handback only suspended
     quotas. `overrides`: dynamic override of each key before the takeover; None: none. `runtime`: each broker's settings
-    at that time by broker id and key, with its start time. `namespaces`: namespaces of a partial takeover; (): all.
-    `excluded_by_us`: namespaces that a partial takeover added to the brokers' exclusions, also after a later full
-    takeover. `active`: False after the end, which `ended` describes; shared documents cannot be deleted.
-    """
+    before the takeover by broker id and key, with its start time. `namespaces`: namespaces of a partial takeover; ():
+    all. `excluded_by_us`: namespaces that a partial takeover added to the brokers' exclusions, also after a later full
+    takeover. `active`: False after the end, which `ended` describes; shared documents cannot be deleted."""
 
     overrides: Mapping[str, str | None]
     runtime: Mapping[str, Mapping[str, str]]
@@ -88,8 +87,7 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
 def decode_takeover(data: bytes) -> TakeoverRecord:
     """Read the document. Raises CodecError if it is unreadable.
 
-    Never overwrite an unreadable one: only this document contains the brokers' settings from before the takeover.
-    """
+    Never overwrite an unreadable document: no other one contains the brokers' settings from before the takeover."""
     try:
         record: dict[str, Any] = load(data, what=f"the document {TAKEOVER}", exact=True)
         check_ranges(record, what=f"the document {TAKEOVER}")
@@ -109,7 +107,7 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
 
 
 def encode_look(wall_ms: int) -> bytes:
-    """Return the failsafe job's document for a check at `wall_ms`."""
+    """Return the document in which the failsafe job stores the time of its last check (Unix ms)."""
     return json.dumps({"wall_ms": wall_ms}).encode()
 
 
