@@ -155,8 +155,8 @@ class Calibration:
     def _spread(self, plan_input: PlanInput, plan: Plan) -> float:
         """Return max/mean of the brokers' scores.
 
-        During a trial, the scores use the weights from before the adoption. The values that they are compared with use
-        these weights, too, and a change of weights alone would look like a change of balance.
+        During a trial, the scores use the weights from before the adoption, as the earlier scores do: a change of
+        weights alone would look like a change of balance.
         """
         adopted = self.shared_state.desired.adopted
         if adopted is None or not self._on_trial:
@@ -172,7 +172,7 @@ class Calibration:
 
     @property
     def _on_trial(self) -> bool:
-        """Return whether an adoption is on trial. This ends, too, if the settings override all adopted values."""
+        """Return whether an adoption is on trial. A trial also ends if the settings override all adopted values."""
         adopted = self.shared_state.desired.adopted
         return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
 

@@ -63,7 +63,7 @@ def traffic_of(
     dtype: DTypeLike = np.float32,
     per_unit: Mapping[str, Floats] | None = None,
 ) -> RecordedTraffic:
-    """Return the traffic of recorded frames, with the last frame of each period of `period_ms`.
+    """Return the traffic of recorded frames, using only the last frame of each period of `period_ms`.
 
     frames: in order of time. dtype: type of the bundles' rates; float32 needs half the memory, float64 gives plans
     identical to the recorded ones. per_unit: usage per unit of traffic by broker, shape (6, 4); for other brokers it is

@@ -1,4 +1,4 @@
-"""The broker of each bundle in one candidate's run, and the tables of the snapshot that follow from it."""
+"""The broker of each bundle in one candidate's run, and the tables of a snapshot with these owners."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class BundlePieces:
         return pieces
 
     def _add(self, pieces: Sequence[tuple[str, int, float, int, bool]]) -> None:
-        """Add halves: name, column, share, owner, alive."""
+        """Add pieces, each as (name, column, share, owner, alive)."""
         names, column, share, owner, alive = zip(*pieces, strict=True)
         self.place |= {name: len(self.names) + number for number, name in enumerate(names)}
         self.names += names
@@ -133,7 +133,7 @@ class OwnershipLayout:
 
 
 def layout_of(pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits) -> OwnershipLayout:
-    """Return the layout of a period."""
+    """Return the owners and the order of the bundles that are visible in a period."""
     brokers = period.traffic.brokers
     here = np.flatnonzero(period.traffic.present[period.number])
     row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last entry is for pieces without a broker

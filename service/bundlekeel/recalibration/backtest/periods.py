@@ -66,7 +66,7 @@ class StaticTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPeriod:
-    """One snapshot: period `number` of `traffic`. Arrays as there, without their first dimension.
+    """One snapshot: period `number` of `traffic`, with arrays as in `RecordedTraffic`, but of this period only.
 
     Averages of bundles are rounded as in a snapshot. `shape`: number that changes if recorded owners, present brokers
     or conditions differ from the period before. `arrived`: bundles that are reported for the first time, each with the
@@ -91,7 +91,7 @@ class TrafficPeriod:
 
 
 def parse_start(traffic: RecordedTraffic) -> StartState:
-    """Parse `traffic.start`. Raises HistoryError if it does not fit this release."""
+    """Parse the leader's recorded state in `traffic.start`. Raises HistoryError if it does not fit this release."""
     document = json.loads(traffic.start)
     kinds = {"params": Parameters, "memory": StrategyMemory, "ledger": Ledger, "guard": GuardState}
     return StartState(**{part: restored(kind, part_of(document, part)) for part, kind in kinds.items()})
@@ -173,7 +173,7 @@ def _seconds(wall_ms: Ints) -> Floats:
 
 
 class _ConditionsReader:
-    """Reads the conditions of each period. They are cached, because they are often equal to those before."""
+    """Reads the conditions of each period. The last ones are cached, because the next period often has the same."""
 
     def __init__(self, traffic: RecordedTraffic) -> None:
         self._traffic = traffic
@@ -198,7 +198,8 @@ class _ConditionsReader:
 
 
 def _arrived(traffic: RecordedTraffic, number: int, reported_before: Bools) -> tuple[tuple[int, int], ...]:
-    """Return the bundles that are reported for the first time, each with the index of its parent."""
+    """Return the bundles that are reported for the first time, each with the bundle that it was split from (-1:
+    none)."""
     new = np.flatnonzero((traffic.owner[number] >= 0) & ~reported_before).tolist()
     if not new:
         return ()

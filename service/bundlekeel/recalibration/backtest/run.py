@@ -144,7 +144,7 @@ class _Day:
     figures: dict[str, float] = field(default_factory=dict)
 
     def add(self, **figures: float) -> None:
-        """Add to the sums."""
+        """Add each value to the sum with its name."""
         for name, value in figures.items():
             self.figures[name] = self.figures.get(name, 0.0) + value
 
@@ -220,7 +220,7 @@ class CandidateRun:
         return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees, inputs=inputs, result=result)
 
     def days(self) -> list[tuple[int, CandidateMeasures]]:
-        """Return the measures by day."""
+        """Return each day (number since 1970-01-01, UTC) with its measures, in order."""
         by_day = dict(self._past)
         for day, sums in self._days.items():
             by_day[day] = by_day.get(day, CandidateMeasures()) + sums.measures()
@@ -307,7 +307,7 @@ class CandidateRun:
         return replace(state, recent_brokers=start.recent_brokers, quarantined=start.quarantined)
 
     def _owned(self, state: GuardState) -> dict[str, frozenset[str]]:
-        """Return the bundles in this run of each draining broker."""
+        """Return, for each draining broker, the bundles that it owns in this run."""
         rows = {broker: self._row[broker] for broker in state.draining if broker in self._row}
         pieces = self._pieces
         return {

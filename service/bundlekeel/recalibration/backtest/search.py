@@ -113,7 +113,7 @@ def present() -> Candidate:
 
 
 def grid(strategy: str, space: SearchSpace, *, points: int = 3) -> list[Candidate]:
-    """Return a strategy's first round: unchanged, its main parameters combined, and each other parameter alone."""
+    """Return a strategy's first candidates: unchanged, its main parameters combined, and each other parameter alone."""
     own = changes_to(strategy, space.base)
     names = space.names_of(strategy)
     main = [name for name in PAIRS.get(strategy, ()) if name in names]
@@ -266,7 +266,7 @@ def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> li
 
 
 def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """Return as text the measure in which `after` is worse (`intervals.worse`), with both values; empty: none is."""
+    """Return the measure in which `after` is worse than `before` (`intervals.worse`), with both values; empty: none."""
     imbalance, overload = intervals.worse(intervals.sums_of(before), intervals.sums_of(after), tolerance)
     if imbalance:
         return max_mean(before.imbalance, after.imbalance)

@@ -127,7 +127,8 @@ _MAYBE: Final = ("counts", "limit", "intervals")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Some periods. The first `warm` are not counted: a candidate first has to move bundles from recorded owners."""
+    """Consecutive periods. The first `warm` are not counted: a candidate first has to move bundles from recorded
+    owners."""
 
     traffic: RecordedTraffic
     warm: int
@@ -202,6 +203,6 @@ class Averaging:
 
 
 def part_of(document: dict[str, Any], part: str) -> dict[str, Any]:
-    """Return the members of one part of a recorded document (`params.strategy` -> `strategy`)."""
+    """Return the values of one part of a recorded document, without its prefix (`params.strategy` -> `strategy`)."""
     start = f"{part}."
     return {path.removeprefix(start): value for path, value in document.items() if path.startswith(start)}

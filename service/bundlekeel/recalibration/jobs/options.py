@@ -20,7 +20,7 @@ from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of one run.
+    """Options of one nightly run.
 
     `days`: number of the newest days to use, at most. `period_seconds`: seconds between two plans of the back-test; 0:
     the recorded interval between cycles, at least 60. `now`: start of the run. `adoption`: conditions under which

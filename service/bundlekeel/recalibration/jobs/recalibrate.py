@@ -76,7 +76,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalibrationResult:
-    """The result of a run.
+    """The proposal of a nightly run, and the places of its files.
 
     `objections`: why the sidecars would not adopt the proposal automatically. `messages`: lines for the terminal.
     """
@@ -213,7 +213,7 @@ def period_of(options: Options, good: Sequence[JudgedDay]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFacts:
-    """Facts about the history, which the search and the document need.
+    """Facts about the history, for the search and for `thresholds.json`.
 
     `judged`: all days; `dates`: good days. `period_seconds`: seconds between two plans of the back-test. `without`:
     parameters that cannot be tested with this history, and why.
@@ -293,7 +293,8 @@ class Runs:
         self.progress.begin(f"search, round {self.round} of {self.rounds}")
 
     def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:
-        """Run each candidate over all blocks of these days without a new start at each block. Uses one core each."""
+        """Run each candidate over all blocks of these days without a new start at each block. Each run uses one
+        core."""
         self.progress.begin("unbroken runs")
         started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
         totals = {item.key: CandidateMeasures() for item in candidates}
@@ -309,7 +310,7 @@ class Runs:
         return tuple(item.number for item in self.blocks if item.date in dates)
 
     def plans(self, key: str) -> dict[str, int]:
-        """Return the number of plans of this candidate by day, without plans of the warm-up."""
+        """Return how often the candidate with this key planned, by day, without the warm-up."""
         plans = Counter[str]()
         for item in self.blocks:
             plans[item.date] += round(self.results[key][item.number].plans)

@@ -18,7 +18,7 @@ _ROUNDS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionLine:
-    """y = base + slopes · x."""
+    """The line y = base + slopes · x."""
 
     base: float
     slopes: Floats
