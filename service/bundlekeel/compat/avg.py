@@ -21,7 +21,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 
 def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Pair the i-th lowest with the i-th highest broker, and move bundles within pairs that differ often enough."""
+    """Pair the i-th least with the i-th most loaded broker, and move bundles in the pairs that differ often enough."""
     low, high = dict(memory.low), dict(memory.high)
     # The class uses one HashMap of scores for its whole life, and its table never shrinks.
     table = max(memory.table, table_of(len(picture.brokers)))
@@ -159,7 +159,8 @@ class _Selector:
 
 
 def _fitting(descending: Floats, left: float) -> list[int]:
-    """Return the positions of the selected values, in order: each is above 0 and at most the remaining need."""
+    """Return the positions of the selected values: each is above 0 and at most the rest of `left`, the traffic to
+    move."""
     values: list[float] = descending.tolist()
     negated: list[float] = (-descending).tolist()
     # NaN comes first and is never selected; the search below needs a sorted list without it.

@@ -37,17 +37,18 @@ from bundlekeel.settings.files import bounded_lines
 
 
 class Writable(Protocol):
-    """The output of a run."""
+    """The output stream of `decide`."""
 
     def write(self, data: bytes, /) -> Any:
         """Write bytes."""
 
     def flush(self) -> None:
-        """Send everything that was written."""
+        """Send all written bytes."""
 
 
 class Decider(Protocol):
-    """Decides turns (lines with data of brokers) by the last reset, and keeps the strategy's memory between turns."""
+    """Decides turns (lines with data of brokers) as the last reset demands, and keeps the strategy's memory between
+    turns."""
 
     def answer(self, line: InputLine) -> dict[str, Any]:
         """Return the answer to one turn. Raises LineFault if the line cannot be used."""
@@ -61,7 +62,8 @@ class Decider(Protocol):
 
 @dataclass(slots=True)
 class DecideRun:
-    """The state of one run. `refused_reset`: number of the line with the last reset, if that was refused; else 0."""
+    """State of one run of `decide`. `refused_reset`: number of the line with the last reset if that was refused; else
+    0."""
 
     decider: Decider = field(default_factory=lambda: CorrectedDecider(Parameters(**BUDGETS)))
     refused_reset: int = 0
@@ -89,7 +91,7 @@ class DecideRun:
 
 
 def make_decider(choice: ResetChoice) -> Decider:
-    """Return the decider for a reset, with empty memory."""
+    """Return the decider that a reset selects, with empty memory."""
     params = Parameters(**(choice.parameters | BUDGETS))
     if params.compat == "none":
         return CorrectedDecider(params, choice.seed)
@@ -118,7 +120,7 @@ def _bench(decider: Decider, turns: int) -> dict[str, Any]:
 
 
 def run(lines: Iterable[bytes], out: Writable) -> bool:
-    """Answer every line, and return False if there were only errors.
+    """Answer every input line of `decide`, and return False if there were only errors.
 
     Each answer is flushed, so that a caller can wait for it before the next turn.
     """

@@ -35,7 +35,7 @@ class CompatTurn:
     recent: tuple[str, ...]
 
     def picture(self) -> CompatPicture:
-        """Decode the reports."""
+        """Decode the reports into the input of Pulsar's shedders."""
         return decode_reports(self.brokers, self.bundles, self.recent)
 
 
@@ -62,7 +62,7 @@ class CompatDecider:
         return result
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return the response to one turn: the bundles that Pulsar's class unloads."""
+        """Return the response to one turn: the bundles that Pulsar's shedder unloads."""
         refuse_extensible(line)
         columns, torn = decode_columns(line.bundles or {})
         brokers = {} if line.brokers is UNSET else line.brokers
@@ -130,7 +130,7 @@ class CompatTransferDecider:
         return outcome
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return the response to one turn: the bundles that Pulsar's class unloads."""
+        """Return the response to one turn: the bundles that TransferShedder unloads."""
         if line.brokers and not is_extensible(line):
             raise LineFault("TransferShedder reads the load data of the extensible load manager", "brokers")
         self.turn = TransferTurn.of(line)

@@ -1,4 +1,5 @@
-"""Corrected strategies in `bundlekeel decide`: run the sidecar's `plan()` on the load reports in each line of input."""
+"""Bundlekeel's corrected strategies in `decide`: run the sidecar's `plan()` on the load reports in each line of
+input."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class ModularTurn:
         return self.guard
 
     def snapshot(self) -> Snapshot:
-        """Decode the reports."""
+        """Decode the reports into a snapshot."""
         return self.snapshot_of(*read_reports(self.brokers))
 
     def snapshot_of(self, reports: list[BrokerReport], unread: list[ExcludedBroker]) -> Snapshot:

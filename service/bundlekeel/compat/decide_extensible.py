@@ -1,9 +1,9 @@
-"""Turns of the extensible load manager in `bundlekeel decide`: converted to a snapshot, or as input of Pulsar's class.
+"""Turns of the extensible load manager in `bundlekeel decide`: converted to a snapshot, or as input of TransferShedder.
 
 A turn is a line with `brokers` (BrokerLoadData), `top_bundles` and `missing` (registered brokers without load data).
 `recent` are bundles that have just moved. `recent_brokers` are times at which a broker's last bundle left it.
 
-* A broker whose load data cannot be read is omitted and listed under `excluded`. For Pulsar's class, which would not
+* A broker whose load data cannot be read is omitted and listed under `excluded`. For TransferShedder, which would not
   find such data in the store, it is one more registered broker without load data.
 * In the snapshot, `recent` bundles stay, and the load of a broker outside its top bundles never moves.
 """
@@ -68,7 +68,7 @@ def _is_load_data(record: msgspec.Raw) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferTurn:
-    """One line of input for the extensible load manager: the records as text, and the time set by the caller."""
+    """One line of input for the extensible load manager: the records as text, and the caller's other values."""
 
     brokers: dict[str, msgspec.Raw]
     top: dict[str, msgspec.Raw]
@@ -125,7 +125,7 @@ class TransferTurn:
         return snapshot, [*unread, *torn]
 
     def picture(self) -> tuple[TransferPicture, list[dict[str, str]]]:
-        """Return the input of Pulsar's own class, and one fault per record that cannot be read."""
+        """Return the input of Pulsar's TransferShedder, and one fault per record that cannot be read."""
         loads: dict[str, Load] = {}
         top: dict[str, list[TopBundle]] = {}
         unread: list[dict[str, str]] = []

@@ -247,8 +247,8 @@ def parse_policies(value: object) -> Policies:
      "anti_affinity": {<tenant/namespace>: <group>, ...},
      "failure_domains": {<domain>: [<broker id>, ...], ...}}
 
-    Failure domains apply if they are present. With `compat` there is no pipeline, and `policies` has no effect.
-    Raises LineFault if a policy is malformed.
+    Failure domains apply if they are present. With `compat`, `policies` has no effect. Raises LineFault if a policy is
+    malformed.
     """
     if value is None:
         return Policies()
@@ -332,6 +332,6 @@ UNREAD_KEYS = frozenset(_UNREAD.split())
 
 
 def unload_hash(unload: dict[str, list[str]], to: dict[str, str]) -> str:
-    """Return the plan hash of the decision of Pulsar's own class, independent of the order of its unloads."""
+    """Return the plan hash of a decision by Pulsar's own shedder, independent of the order of its unloads."""
     text = json.dumps([{broker: sorted(bundles) for broker, bundles in unload.items()}, to], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

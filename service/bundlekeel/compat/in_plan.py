@@ -116,7 +116,7 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
 
 
 class _Targets:
-    """Candidates of a placement. Policies, closed brokers and topic limits narrow them, if that leaves any broker."""
+    """Finds the candidates of a placement. Policies, closed brokers and topic limits apply if they leave any broker."""
 
     def __init__(self, context: Context) -> None:
         self._permitted = context.draft.permitted
@@ -139,7 +139,7 @@ class _Targets:
 
 
 def _threshold(context: Context) -> float:
-    """Return the threshold for the explanation of moves, as a ratio."""
+    """Return the strategy's threshold as a ratio, for the explanation of moves."""
     params = context.params
     percents = {
         "threshold": params.threshold_percent,
@@ -268,7 +268,8 @@ def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> lis
 
 
 def _placed(context: Context, row: int, scores: Floats, random: np.random.Generator) -> int:
-    """Draw a target well below the mean, else any candidate, as the extensible placement does; -1: no candidate."""
+    """Draw a broker with a score well below the mean, else any candidate, as the extensible placement does; -1:
+    none."""
     permitted = context.draft.permitted
     allowed = np.ones(len(scores), dtype=bool)
     if permitted is not None:

@@ -31,7 +31,7 @@ _AT_ONCE: Final = 2048
 
 
 def spread_hashes(texts: Sequence[str]) -> Ints:
-    """Return `hashCode` of each string with its upper half mixed in, as both maps do; below 2^31."""
+    """Return `hashCode` of each string with its upper half mixed in, as Java's hash maps do; below 2^31."""
     parts = [_hashes(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
     hashes = np.concatenate([np.zeros(0, dtype=np.uint32), *parts])
     mixed: Ints = ((hashes ^ (hashes >> np.uint32(16))) & np.uint32(2**31 - 1)).astype(np.int64)

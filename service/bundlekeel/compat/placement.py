@@ -26,7 +26,7 @@ def select(
     candidates: Ints,
     seed: int = 0,
 ) -> tuple[Ints, int, CompatMemory]:
-    """Return (rows of the set from which the class draws, drawn row, new memory).
+    """Return (brokers from which Pulsar's placement draws, drawn broker, new memory). Brokers are rows of `picture`.
 
     Without candidates, the set is empty and the row -1. `row`: row of the bundle; -1: a bundle without data.
     """
@@ -46,7 +46,8 @@ class Placer:
         self._random = np.random.default_rng(abs(seed))
 
     def select(self, row: int, candidates: Ints) -> tuple[Ints, int]:
-        """Return (rows of the set, drawn row). `candidates`: in the order of Java's set."""
+        """Return the brokers (rows) from which Pulsar draws, and the drawn one. `candidates`: rows in the order of
+        Java's set."""
         if len(candidates) == 0:
             return candidates, -1
         allowed = self._rule.allowed(row, candidates)
@@ -55,7 +56,7 @@ class Placer:
         return allowed, broker
 
     def record(self, row: int, broker: int) -> None:
-        """Record that this bundle went to this broker."""
+        """Record in the placement's state that this bundle goes to this broker."""
         self._rule.drawn(row, broker)
 
     def memory(self) -> CompatMemory:
@@ -64,7 +65,7 @@ class Placer:
 
 
 class _Rule:
-    """One placement class with its state."""
+    """One of Pulsar's placement classes, with the state that it keeps between selections."""
 
     def __init__(self, picture: CompatPicture, params: Parameters, memory: CompatMemory) -> None:
         self.picture, self.params = picture, params
@@ -74,11 +75,11 @@ class _Rule:
         """Load the state of the class."""
 
     def allowed(self, row: int, candidates: Ints) -> Ints:
-        """Return the set from which the class draws; never empty."""
+        """Return the candidates from which the class draws; never empty."""
         raise NotImplementedError
 
     def drawn(self, row: int, broker: int) -> None:
-        """Record a draw."""
+        """Record that the bundle goes to the drawn broker."""
 
     def memory(self, before: CompatMemory) -> CompatMemory:
         """Return the new state of the class."""

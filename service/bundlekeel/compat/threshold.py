@@ -66,7 +66,7 @@ class _Selection:
 
 
 def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload, from every broker at or above the overload threshold, the excess + 5 % as share of its throughput."""
+    """Unload, from every broker at or above the overload threshold, this share of its throughput: its excess + 5 %."""
     limit = params.overloaded_threshold_percent / 100.0
     usage, throughput = picture.usage(params), picture.throughput()
     selection = _Selection(picture, release)
@@ -78,7 +78,8 @@ def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, r
 
 
 def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload, from every broker with a smoothed usage of at least average + threshold, the excess + 5 % of traffic."""
+    """Unload, from every broker with a smoothed usage of at least average + threshold, this share of traffic: excess +
+    5 %."""
     limit = params.threshold_percent / 100.0
     minimum = params.min_unload_throughput_mb * _MB
     usage = picture.usage(params)

@@ -1,6 +1,7 @@
 """Exact copy of TransferShedder (PIP-192) of the extensible load manager in 4.0 and 4.2, including its defects.
 
-These peculiarities are copied on purpose:
+It pairs a giver (the most loaded broker left) with a taker (the least loaded). These peculiarities are copied on
+purpose:
 
 * one broker in its cool-down, or one registered broker without load data, ends the whole cycle;
 * a broker with stale load data does not count in mean and deviation, but can still give or take;
@@ -30,7 +31,7 @@ SUCCESS, SKIP = "Success", "Skip"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The used part of `BrokerLoadData`: ratios, bytes/s, and Unix ms. NaN is allowed."""
+    """The used part of `BrokerLoadData`, in ratios, bytes/s, and Unix ms. NaN is allowed."""
 
     ema: float
     throughput_ema: float
@@ -55,7 +56,7 @@ class TopBundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferPicture:
-    """Input of the class.
+    """Input of TransferShedder.
 
     `top`: top bundles by broker, lowest first. `missing`: registered brokers without load data. `recent`: bundles
     unloaded in the grace period. `recent_brokers`: time (ms) at which a broker last gave a bundle. `transferable`:
@@ -71,13 +72,13 @@ class TransferPicture:
     transferable: Callable[[str, str, str], bool] | None = None
 
     def may_go(self, bundle: TopBundle, source: str, target: str) -> bool:
-        """Return `isTransferable`."""
+        """Return whether the bundle may move from source to target (`isTransferable`)."""
         return self.transferable is None or self.transferable(bundle.name, source, target)
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """One decision. `target`: "" if the next lookup chooses it (no transfer)."""
+    """One bundle to unload. `target`: "" if the next lookup chooses the broker (no transfer)."""
 
     source: str
     bundle: str
@@ -87,7 +88,7 @@ class Unload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferOutcome:
-    """Result of one call.
+    """Result of one call of TransferShedder.
 
     `label` and `reason`: Success and the reason of the first decision, or the metric labels for a call without a
     decision. `hits`: hit count for the next call.
@@ -118,7 +119,7 @@ def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> Tra
 
 
 class _Cycle:
-    """State of one call, which pairs brokers from both ends of the order by score and updates the statistics."""
+    """State of one call of TransferShedder, which pairs brokers from both ends of the order by score."""
 
     def __init__(self, picture: TransferPicture, params: Parameters) -> None:
         self.picture = picture
@@ -159,7 +160,7 @@ class _Cycle:
         self.std = _root(self.squares / self.counted - self.mean * self.mean)
 
     def reason(self) -> Code | None:
-        """Return the reason to shed now, or None if the target is met."""
+        """Return the reason to shed now, or None if the target deviation is met."""
         if self.std > self.params.transfer_target_std:
             return Code.OVERLOADED
         if self._underloaded():
@@ -225,7 +226,7 @@ class _Cycle:
             self.with_few += 1
 
     def _offload(self, most: float, least: float, moved: float) -> None:
-        """Update the deviation for the expected loads; the mean does not change."""
+        """Update the deviation for the expected loads of the pair; the mean does not change."""
         self.squares -= most * most + least * least
         most, least = _at_least_zero(most - moved), least + moved
         self.squares += most * most + least * least
@@ -271,7 +272,8 @@ class _Pair:
     gained: float = 0.0
 
     def back(self, bundle: TopBundle) -> list[TopBundle] | None:
-        """Return the bundles that must return so that this one fits: [] if none, None if it cannot fit."""
+        """Return the taker's bundles that must move back so that this bundle fits: [] if none, None if it cannot
+        fit."""
         # This is the class's own comparison; the inverse one differs for NaN.
         if not self.marked - self.gained + bundle.throughput > self.relief:
             return []

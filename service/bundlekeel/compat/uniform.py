@@ -29,7 +29,8 @@ class _Extremes:
 
 
 def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload a share of the difference between the extreme brokers, by message rate, or else by throughput."""
+    """Unload a share of the difference between the most and least loaded broker, by message rate, else by
+    throughput."""
     rate, size = _extremes(picture.rate()), _extremes(picture.throughput())
     if _exceeds((rate.largest - rate.smallest) * 100, rate.smallest, params.msg_rate_difference_percent):
         values, extremes, minimum = (
@@ -83,7 +84,8 @@ def _exceeds(dividend: float, divisor: float, limit: float) -> bool:
 def _select(
     picture: CompatPicture, params: Parameters, values: Floats, source: int, needed: int, release: str
 ) -> list[int]:
-    """Select, largest first, every bundle that fits into the remaining need, which is always an integer."""
+    """Select, largest first, every bundle that fits into the rest of the traffic to unload, which is always an
+    integer."""
     rows, sizes = picture.movable(release).ranked(source, values)
     most, delta = params.max_unload_bundles, _DELTA[release]
     selected: list[int] = []

@@ -88,7 +88,7 @@ class RunBooks:
 
 @dataclass(kw_only=True)
 class Bundlekeel(SimulatedLeader):
-    """Runs cycles on a virtual cluster.
+    """Bundlekeel's leader as the balancer of a virtual cluster.
 
     `live`: the sidecar's reader of the brokers' counters; None: loads come from the load reports. With counters a cycle
     starts as soon as there are new loads, at most five times per cycle interval, as in the sidecar.
@@ -210,7 +210,7 @@ def reported(cluster: VirtualCluster) -> RawClusterView:
 
 
 def cluster_index(broker: str) -> int:
-    """Return the number in a virtual broker's id."""
+    """Return the index of a virtual broker, which its id contains."""
     return int(broker[1:].partition(":")[0])
 
 

@@ -314,7 +314,7 @@ class VirtualCluster:
             self._leave(row, ANYWHERE, wait, "kill")
 
     def expire(self, broker: int) -> None:
-        """End the session of a dead broker, which deletes its node."""
+        """End the session of a dead broker, which deletes its node in the metadata store."""
         self.reporter.forget(broker)
 
     def drain(self, broker: int) -> None:

@@ -23,7 +23,7 @@ def choose(
     settings: ScenarioSettings,
     rng: np.random.Generator,
 ) -> int:
-    """Return the broker that gets the bundle. `in_namespace`: number of bundles of its namespace on each candidate.
+    """Return the broker that gets a bundle. `in_namespace`: number of bundles of its namespace on each candidate.
 
     `rng` selects one of several equal brokers. Real brokers do that at random.
     """

@@ -1,4 +1,4 @@
-"""Measures of a run.
+"""Measures of a simulated run.
 
 Loads are the true ones of the virtual cluster, not those that brokers report.
 """

@@ -176,7 +176,7 @@ class Reporter:
         self._fresh.append(report)
 
     def forget(self, broker: int) -> None:
-        """Delete a broker's node."""
+        """Delete the node with a broker's report."""
         self.visible[broker] = None
         self._written_at[broker] = NEVER
         self.version += 1
