@@ -87,7 +87,8 @@ def _order(picture: CompatPicture, scores: Floats, table: int) -> Ints:
 def _acting(
     picture: CompatPicture, params: Parameters, pairs: list[tuple[int, int]], low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
-    """Return the pairs that have reached a hit count, and delete their counters, even if no bundle can move."""
+    """Return the pairs that differed in enough calls (hit count), and delete their counters, even if no bundle can
+    move."""
     acting = []
     for pair in pairs:
         names = [picture.brokers[row] for row in pair]
@@ -122,7 +123,8 @@ class _Selector:
         self.verdicts: list[Verdict] = []
 
     def take(self, cold: int, hot: int) -> None:
-        """Select, largest first, every bundle with traffic that fits into a share of the pair's difference."""
+        """Select bundles of `hot` to move to `cold`: largest first, each one that fits into a share of their
+        difference."""
         ratio = self.params.max_unload_ratio
         messages = (self.broker_rate[hot] - self.broker_rate[cold]) * ratio
         size = (self.broker_size[hot] - self.broker_size[cold]) * ratio

@@ -33,7 +33,7 @@ MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 
 
 class _OwnFields(msgspec.Struct, gc=False):
-    """Fields that only BrokerLoadData has."""
+    """Fields that only BrokerLoadData has, and not the modular load report."""
 
     weighted_max_ema: Any = msgspec.field(name="weightedMaxEMA", default=UNSET)
     max_resource_usage: Any = msgspec.field(name="maxResourceUsage", default=UNSET)
@@ -80,7 +80,7 @@ class TransferTurn:
 
     @classmethod
     def of(cls, line: InputLine) -> TransferTurn:
-        """Return the turn of a line. Raises LineFault if it has fields of a modular turn."""
+        """Return the data of an input line. Raises LineFault if it has fields of the modular load manager."""
         for name in ("bundles", "capacity"):
             if getattr(line, name):
                 raise LineFault("belongs to a turn of the modular load manager", name)

@@ -94,9 +94,9 @@ def _crowded(buckets: Ints) -> int:
 
 
 def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Ints:
-    """Return the keys by bucket after all keys before `end` were added.
+    """Return the order of the keys in the table after all keys before `end` were added.
 
-    A new key comes last in a bucket, but first in a tree (`tree`, by key).
+    A new key comes last in its bucket, but first in a tree. `tree`: whether each key is in a tree.
     """
     before = len(order)
     order = np.concatenate([order, np.arange(before, end)])
@@ -115,10 +115,10 @@ def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Int
 
 
 def _doubled(hashes: Ints, order: Ints, tree: Bools, table: int) -> Ints:
-    """Return the keys by bucket after the table has doubled.
+    """Return the order of the keys after the table has doubled, so that each bucket is divided into two.
 
-    In each bucket, the last keys that stay together move as they are. The keys before them are added at the front one
-    at a time, which reverses them. Trees keep their order. A tree with few keys becomes a normal bucket.
+    Of a bucket, the last keys that go to the same half keep their order. The keys before them are added at the front
+    one at a time, which reverses them. Trees keep their order. A tree with few keys becomes a normal bucket.
     """
     keys = hashes[order]
     bucket, upper = keys & (table - 1), (keys & table) != 0

@@ -60,7 +60,7 @@ class Placer:
         self._rule.drawn(row, broker)
 
     def memory(self) -> CompatMemory:
-        """Return the memory after all selections so far."""
+        """Return the placement's state after all selections so far."""
         return self._rule.memory(self._memory)
 
 

@@ -1,7 +1,6 @@
 """Exact copy of TransferShedder (PIP-192) of the extensible load manager in 4.0 and 4.2, including its defects.
 
-It pairs a giver (the most loaded broker left) with a taker (the least loaded). These peculiarities are copied on
-purpose:
+It moves bundles from a giver (a most loaded broker) to a taker (a least loaded one). Copied on purpose:
 
 * one broker in its cool-down, or one registered broker without load data, ends the whole cycle;
 * a broker with stale load data does not count in mean and deviation, but can still give or take;
@@ -132,7 +131,7 @@ class _Cycle:
         self.counted = 0
 
     def obstacle(self) -> Code | None:
-        """Return the reason to skip the whole cycle, or None."""
+        """Return the reason to skip the whole shedding cycle, or None."""
         params, ended, fresh = self.params, None, 0
         for broker, load in self.picture.brokers.items():
             if self._stale(load):
@@ -168,7 +167,7 @@ class _Cycle:
         return Code.OVERLOADED if self._overloaded() else None
 
     def run(self) -> None:
-        """Pair the most with the least loaded broker until the target is met or the pairs are used up."""
+        """Pair the most with the least loaded broker until the target deviation is met or no pair is left."""
         while self.shed < self.params.transfer_max_brokers and self.lowest < self.highest:
             reason = self.reason()
             if reason is None:
@@ -184,7 +183,7 @@ class _Cycle:
                 self._shed(giver, taker, bundles, reason)
 
     def why_nothing(self) -> Code:
-        """Return the reason that Pulsar's class counts in its metrics for a cycle without a decision."""
+        """Return the reason that TransferShedder counts in its metrics for a cycle without a decision."""
         if self.without_load:
             return Code.NO_LOAD_DATA
         return Code.NO_BUNDLES if self.with_few else Code.HIT_COUNT
@@ -260,8 +259,8 @@ class _Pair:
     """A source (giver) and a target (taker), with values in bytes/s.
 
     `traffic`, `other`: traffic of giver and taker. `relief`: traffic to move. `others`: iterator over the taker's
-    bundles for swaps. `marked`: traffic of selected bundles. `gained`: traffic that swaps return to the giver, which
-    the class counts only in debug mode.
+    bundles for swaps. `marked`: traffic of selected bundles. `gained`: traffic that swaps return to the giver, counted
+    only in debug mode.
     """
 
     traffic: float
@@ -272,8 +271,7 @@ class _Pair:
     gained: float = 0.0
 
     def back(self, bundle: TopBundle) -> list[TopBundle] | None:
-        """Return the taker's bundles that must move back so that this bundle fits: [] if none, None if it cannot
-        fit."""
+        """Return the taker's bundles that must move back so that `bundle` fits: [] if none, None if it cannot fit."""
         # This is the class's own comparison; the inverse one differs for NaN.
         if not self.marked - self.gained + bundle.throughput > self.relief:
             return []

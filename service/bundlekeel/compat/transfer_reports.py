@@ -1,7 +1,7 @@
 """Decode load data of the extensible load manager as Pulsar's mapper (Jackson) does, for the copy of TransferShedder.
 
 An absent value is Java's default (1.0 for a score), a null value is 0, "NaN" and "Infinity" are strings. Records that
-Jackson rejects raise CodecError. A top bundle without statistics raises it too, because Pulsar's class would fail.
+Jackson rejects raise CodecError. A top bundle without statistics raises it too, because TransferShedder would fail.
 """
 
 from __future__ import annotations

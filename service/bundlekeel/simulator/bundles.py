@@ -50,8 +50,8 @@ class TrafficModel:
         self._last: tuple[bytes, Floats] | None = None
 
     def topic_loads(self, now: float) -> Floats:
-        """Return every topic's load at `now` (seconds since the start). If no load changed, it is the same array object
-        as before."""
+        """Return every topic's load at `now` (seconds since the start). Returns the same array object until a load
+        changes."""
         factors = self.factors(now)
         key = factors.tobytes()
         if self._last is None or self._last[0] != key:

@@ -46,7 +46,7 @@ class SimulatedSplit:
 
 
 class VirtualCluster:
-    """Brokers and bundles; time advances in ticks. `loads(now)` returns every topic's load."""
+    """Brokers and bundles; time advances in ticks of the virtual clock. `loads(now)` returns every topic's load."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ class VirtualCluster:
     # --- reports ---
 
     def reports(self) -> list[BrokerReport]:
-        """Return the reports in the brokers' nodes."""
+        """Return the reports that are now in the metadata store."""
         return [report for report in self.reporter.visible if report is not None]
 
     def exact_reports(self) -> list[BrokerReport]:

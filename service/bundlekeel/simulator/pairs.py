@@ -38,7 +38,8 @@ def contender(strategy: str, source: Source = "counters") -> Contender:
 
 
 def native(strategy: str) -> Contender:
-    """Return Pulsar's own shedder of this name, with the placement that Pulsar usually combines with it."""
+    """Return Pulsar's own shedder of this name as a balancer, with the placement that Pulsar usually combines with
+    it."""
     _check_name(strategy, NATIVE, "strategy")
     return pair(f"{strategy}+{USUAL[strategy]}")
 

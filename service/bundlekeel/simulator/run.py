@@ -390,7 +390,6 @@ class Events:
             self._cluster.drain(broker)
 
     def _restart(self, event: Event) -> None:
-        """Restart brokers one at a time. Each is down for some minutes."""
         for place, broker in enumerate(event.brokers):
             self._after(60 * event.minutes * place, partial(self._cluster.drain, broker))
             self._after(60 * event.minutes * (place + 1), partial(self._cluster.start, broker))

@@ -39,7 +39,7 @@ MOST_POINTS = 240
 
 
 def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> str:
-    """Return the page as HTML. `origin`: time and command to show; `of_pairs`: whether it begins with PIP-364's
+    """Return the page as HTML. `origin`: time and command to show; `of_pairs`: whether to begin with PIP-364's
     table."""
     scenarios = grouped(runs)
     pairs = {

@@ -24,7 +24,7 @@ FULL_WIDTH = 150
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One measure in the table. `why`: its explanation below the table."""
+    """One measure, as a column of the table. `why`: its explanation below the table."""
 
     title: str
     value: Callable[[RunMeasures], float | None]

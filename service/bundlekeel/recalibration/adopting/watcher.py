@@ -114,7 +114,8 @@ class Calibration:
             await asyncio.sleep(self.every_seconds)
 
     async def check(self) -> None:
-        """Read the newest proposal. The leader also judges the adoption on trial and adopts or refuses proposals."""
+        """Read the newest proposal. The leader also judges adopted thresholds on trial, and adopts or refuses
+        proposals."""
         await self.inbox.read()
         if self.shared_state.leading:
             await self._judge()
@@ -251,7 +252,8 @@ class Calibration:
         return (*objections, *self._not_by_itself(desired, now)) if by_itself else objections
 
     def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
-        """Return why the proposal cannot be adopted automatically: the gate's obstacle, or another trial."""
+        """Return why the proposal cannot be adopted automatically: the gate forbids it, or another adoption is on
+        trial."""
         objections, obstacle = [], self.gate.check(GateQuestion(action=Action.ADOPTION))
         if obstacle is not None:
             detail = obstacle.detail or "nothing is adopted by itself then"
@@ -458,7 +460,6 @@ def _other_adoption(adopted: Adopted | None) -> Conflict:
 
 
 def _changes(current: Parameters, document: Thresholds | None) -> list[ThresholdChange]:
-    """Return the parameters that the proposal changes; empty without a proposal."""
     return [] if document is None else list(difference(current, document))
 
 
@@ -473,8 +474,8 @@ def _adopted_view(
 ) -> AdoptedView:
     """Return the adoption and the results of its trial.
 
-    `values`: adopted values in effect. `before`, `after`: results before and since the adoption. `obstacle`: code of
-    the last cycle's obstacle; "": none.
+    `values`: adopted values in effect. `before`, `after`: results before and since the adoption. `obstacle`: why the
+    leader's last cycle could not balance, as a code; "": it could.
     """
     trial = TrialView(
         seconds=after.seconds,

@@ -50,10 +50,11 @@ def choose(
     tolerance: float = EQUAL,
     seed: int = 0,
 ) -> Choice:
-    """Return the best candidate by the blocks `train` if the blocks `held_out` confirm it, else the present settings.
+    """Return the candidate (settings) that is best on the blocks `train` and confirmed on `held_out`, else the present
+    one.
 
-    Only the best candidate is compared on `held_out`: a choice among many would make these blocks part of the search.
-    On `held_out`, this candidate must not be worse (`search.worse`) and must need fewer moves with high certainty.
+    Blocks are numbered hours of history. Only the best candidate is compared on `held_out`: a choice among many would
+    make these blocks part of the search. There it must not be worse (`search.worse`), and certainly need fewer moves.
     Raises ValueError if `train` or `held_out` is empty.
     """
     before = tried.results[tried.present]

@@ -55,10 +55,10 @@ class BundlePieces:
         self._add([(name, column, share, owner, True) for name in children_of(self.names[row], (at,))])
 
     def onto(self, bundles: tuple[str, ...], recorded: Ints, brokers: Ints) -> BundlePieces:
-        """Return these pieces at the same brokers, for another part of the history with other indices.
+        """Return these pieces at the same brokers, with the indices of the next part of the history.
 
-        bundles: names of its recorded bundles. recorded: their owners, used for bundles that are new or whose broker is
-        absent. brokers: new index by old index of a broker, -1: absent; the additional last entry is -1.
+        bundles: names of the recorded bundles there. recorded: their owners, used for bundles that are new or whose
+        broker is absent. brokers: new index by old index of a broker, -1: absent; the additional last entry is -1.
         """
         pieces = BundlePieces(bundles, recorded)
         place = dict(pieces.place)
@@ -133,7 +133,7 @@ class OwnershipLayout:
 
 
 def layout_of(pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits) -> OwnershipLayout:
-    """Return the owners and the order of the bundles that are visible in a period."""
+    """Return the owners and the order of the pieces (bundles and halves) that are visible in a period."""
     brokers = period.traffic.brokers
     here = np.flatnonzero(period.traffic.present[period.number])
     row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last entry is for pieces without a broker
@@ -232,7 +232,7 @@ def _flags(values: tuple[int, ...], rows: list[int]) -> tuple[bool, ...]:
 
 
 def bundle_table(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod) -> BundleTable:
-    """Return the visible bundles with their values of this period."""
+    """Return the visible pieces (bundles and halves) with their values of this period."""
     columns = pieces.column[layout.rows]
     latest, short, long = (table[columns] for table in (period.rates, period.short, period.long))
     counts = period.counts[columns]

@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """JSON of the settings: equal for equal settings."""
+        """The settings as JSON: equal for equal settings."""
         settings = {"changes": dict(sorted(self.changes.items())), "cycle_seconds": float(self.cycle_seconds)}
         return json.dumps(settings, separators=(",", ":"))
 
@@ -112,7 +112,8 @@ class CandidateMeasures:
 
     @staticmethod
     def of_row(row: Mapping[str, float]) -> CandidateMeasures:
-        """Return the measures of a row made by `row`. Other columns are ignored. Raises KeyError if one is missing."""
+        """Return the measures in a row from `row`. Other columns are ignored. Raises KeyError if a column is
+        missing."""
         return CandidateMeasures(**{name: float(row[name]) for name in FIGURES})
 
 

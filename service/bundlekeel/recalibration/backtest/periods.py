@@ -180,7 +180,6 @@ class _ConditionsReader:
         self._last: tuple[bytes, RecordedConditions] | None = None
 
     def at(self, period: int) -> RecordedConditions:
-        """Return the conditions of a period."""
         row = self._traffic.members[period]
         key = row.tobytes()
         if self._last is None or self._last[0] != key:

@@ -68,9 +68,9 @@ def backtest(
     """Run every candidate through all periods. The first `warm` periods are not counted.
 
     Returns one result per candidate and day with counted periods, in the order of candidates, then days. `observe` is
-    called with each step. digests: compute the digest of each snapshot, so that plan hashes can be compared with the
-    recorded ones. Raises ConfigError if a candidate's value is out of range, and HistoryError if the recorded state
-    does not fit this release.
+    called after each period of a candidate. digests: compute the digest of each snapshot, so that plan hashes can be
+    compared with the recorded ones. Raises ConfigError if a candidate's value is out of range, and HistoryError if the
+    recorded state does not fit this release.
     """
     return unbroken([Chunk(traffic=traffic, warm=warm)], candidates, observe=observe, digests=digests)
 
@@ -122,7 +122,7 @@ _NO_DIGEST: Final = "back-test"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateStep:
-    """One period of a run.
+    """Result of one period of a candidate's run.
 
     `inputs`, `result`: None if no plan was due. `agrees`: whether every bundle is at its recorded broker.
     """
@@ -136,7 +136,7 @@ class CandidateStep:
 
 @dataclass(slots=True)
 class _Day:
-    """Sums of one day of a run, from which its measures are computed."""
+    """Sums of one day of a run."""
 
     scores: list[Floats] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -144,12 +144,10 @@ class _Day:
     figures: dict[str, float] = field(default_factory=dict)
 
     def add(self, **figures: float) -> None:
-        """Add each value to the sum with its name."""
         for name, value in figures.items():
             self.figures[name] = self.figures.get(name, 0.0) + value
 
     def measures(self) -> CandidateMeasures:
-        """Return the measures of the day."""
         table = np.array(self.scores)
         takes = ~np.isnan(table)
         hours = np.array(self.hours, dtype=np.int64)
@@ -160,8 +158,7 @@ class _Day:
 class CandidateRun:
     """One candidate's run through recorded traffic. `step` advances the run by one period.
 
-    `digests`: compute the digest of each snapshot, so that plan hashes can be compared with the recorded ones. This is
-    slow.
+    `digests`: compute the digest of each snapshot, for comparable plan hashes. This is slow.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ class RecordedTraffic:
 
     @property
     def params(self) -> Parameters:
-        """The recorded parameters."""
+        """The recorded strategy parameters of the first period."""
         document = json.loads(self.start)
         params: Parameters = restored(Parameters, part_of(document, "params"))
         return params
@@ -109,7 +109,7 @@ class RecordedTraffic:
             raise HistoryError(f"no traffic of a back-test: {error!r}") from None
 
     def part(self, begin: int, end: int, averages: Averaging) -> RecordedTraffic:
-        """Return the periods from `begin` to before `end`. `averages`: state at `begin`. No array is copied."""
+        """Return the periods from `begin` to before `end`. `averages`: those at `begin`. No array is copied."""
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in _BY_PERIOD}
         cut |= {name: rows[begin:end] for name in _MAYBE if len(rows := getattr(self, name)) > 1}
         cut |= {"short": averages.short.copy(), "long": averages.long.copy(), "samples": averages.samples.copy()}

@@ -26,10 +26,8 @@ MOST_FILE_BYTES: Final = 64 << 20
 class HistoryFile:
     """One immutable file with the segments `first` to `last` of an epoch, all of one hour (`date`: YYYY-MM-DD, UTC).
 
-    A segment is usually one minute of recorded cycles.
-
-    A single segment is `{epoch}-{seq}.parquet`. Several, merged after their hour, are `{epoch}-{first}-{last}.parquet`.
-    That file replaces the files of those segments, even if they still exist.
+    A segment is usually one minute of recorded cycles. Its file is `{epoch}-{seq}.parquet`. The file of several, merged
+    after their hour, is `{epoch}-{first}-{last}.parquet`. It replaces their files, even if those still exist.
     """
 
     date: str
@@ -210,7 +208,7 @@ class HistoryWal(Protocol):
     """
 
     def append(self, epoch: int, record: HistoryRecord) -> None:
-        """Write a record to the open segment, or to a new one for another epoch.
+        """Write a record to the open segment, or to a new one if none of this epoch is open.
 
         The record is on disk when this returns, and not at all if it raises StoreError.
         """

@@ -168,7 +168,7 @@ def recorded(
 
 
 def changes(before: Table | None, now: Table) -> Rows:
-    """Return the changes from `before` to `now`. A row is unchanged only if all bits are equal."""
+    """Return the changes from the table `before` to `now`. A row is unchanged only if all bits are equal."""
     if before is None:
         return Rows(None, np.arange(len(now), dtype=np.int64), now)
     same = len(before) == len(now) and before.names.tolist() == now.names.tolist()
@@ -218,7 +218,7 @@ def places_of(runs: Runs) -> Ints:
 
 
 def document_changes(before: Document, now: Document) -> Document:
-    """Return the changes from `before` to `now`.
+    """Return the changes from one document (values by path) to the next.
 
     The keys are `=` (new values by path), `~` (changed members of maps) and `-` (removed paths).
     """

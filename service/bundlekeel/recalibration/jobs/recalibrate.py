@@ -306,7 +306,7 @@ class Runs:
         return totals
 
     def numbers(self, dates: Sequence[str]) -> tuple[int, ...]:
-        """Return the numbers of the blocks of these days."""
+        """Return the numbers of the blocks that are on these days."""
         return tuple(item.number for item in self.blocks if item.date in dates)
 
     def plans(self, key: str) -> dict[str, int]:
@@ -363,7 +363,7 @@ def search_and_select(
 
 
 def space_of(options: Options, base: Parameters, facts: HistoryFacts) -> SearchSpace:
-    """Return the search space: values that could be adopted in one night."""
+    """Return the values to search: those that could be adopted in one night."""
     return SearchSpace(
         base=base,
         strategies=strategies_of(options, base),

@@ -73,7 +73,7 @@ def listing(store: HistoryStore) -> list[Json]:
 
 
 def nothing(place: str) -> str:
-    """Return the error text for an empty store, which also asks whether it is the right store."""
+    """Return the error text for a store without records; it names the options that select another store."""
     return f"nothing is recorded in {place} yet; name another place with history.uri or --history"
 
 

@@ -300,7 +300,7 @@ class ThresholdChange(Answer):
 
 
 def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChange, ...]:
-    """Return the parameters that would change, sorted by name."""
+    """Return the parameters that the proposal would change, sorted by name."""
     rows = []
     for name, row in sorted(proposed.parameters.items()):
         if name not in RANGES:
@@ -432,7 +432,7 @@ def _not_better(evidence: Evidence) -> list[Objection]:
     """Return an objection unless imbalance, moves or overload is significantly lower and none is worse beyond `EQUAL`.
 
     Overload is a few minutes per day, which a single burst of traffic changes by more than `EQUAL`. So it counts as
-    worse only if the whole interval is.
+    worse only if the whole interval of its difference is above 0.
     """
     worse = []
     for name in ("imbalance", "overloaded_minutes_per_day"):
