@@ -189,7 +189,7 @@ def data_keys(bundles: BundleColumns, rows: Sequence[int]) -> list[str]:
 
 
 def default_key() -> str:
-    """Return the string for the data of an unknown bundle."""
+    """Return the string that `data_keys` would return for a bundle without `BundleData`."""
     samples = (SHORT_SAMPLES, 0, LONG_SAMPLES, 0)
     return _digest(np.array([*DEFAULT_TRAFFIC, *DEFAULT_TRAFFIC, *samples, 0], dtype=np.float64))
 

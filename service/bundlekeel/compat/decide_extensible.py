@@ -100,7 +100,7 @@ class TransferTurn:
         return GuardState(recent=recent, recent_brokers=self.recent_brokers)
 
     def snapshot(self) -> tuple[Snapshot, list[dict[str, str]]]:
-        """Return the snapshot, and one fault per record that cannot be read."""
+        """Return the snapshot of the load data, and one fault per record that cannot be read."""
         loads: list[BrokerLoadData] = []
         excluded = [ExcludedBroker(broker_id=name, code=str(Code.NO_LOAD_DATA)) for name in self._without_data()]
         tops: dict[str, BundleLoads] = {}

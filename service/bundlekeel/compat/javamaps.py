@@ -55,7 +55,6 @@ def _hashes(texts: Sequence[str]) -> Words:
 
 
 def _hash_by_units(text: str) -> int:
-    """Return `String.hashCode` of a string with characters of two UTF-16 units."""
     value = 0
     for unit in np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2").tolist():
         value = (31 * value + unit) % 2**32

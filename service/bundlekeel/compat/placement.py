@@ -72,7 +72,7 @@ class _Rule:
         self.start(memory)
 
     def start(self, memory: CompatMemory) -> None:
-        """Load the state of the class."""
+        """Load the state of the class from `memory`."""
 
     def allowed(self, row: int, candidates: Ints) -> Ints:
         """Return the candidates from which the class draws; never empty."""

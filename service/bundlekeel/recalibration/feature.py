@@ -43,7 +43,7 @@ class Recalibration(Feature):
         return ROUTES
 
     def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-        """Return a function that returns, for the settings' parameters, the adopted values."""
+        """Return a function that returns the adopted thresholds that override given parameters."""
         from bundlekeel.recalibration.adopting.wiring import adopted_of
 
         return adopted_of(loaded, shared_state)

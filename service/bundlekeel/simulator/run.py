@@ -134,7 +134,7 @@ class Simulation:
             self._sample()
 
     def finish(self) -> Run:
-        """Return the measures and findings of the run."""
+        """Return the finished run with its measures and the results of its expectations."""
         expect = self.scenario.expect
         measures = measure(self.curves, self.cluster.moved, self.cluster.divided, expect.balanced or 1.15)
         outcome = Run(
@@ -178,7 +178,6 @@ class Simulation:
         return balancer
 
     def _live(self, balancer: Bundlekeel) -> LiveLoads:
-        """Return the sidecar's reader of counters, connected to the virtual cluster."""
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
         # The reader uses the metadata store only for the hash boundaries of bundles.
@@ -254,7 +253,7 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """Return the scenario with the placement of unowned bundles by the brokers' own balancer, if that is the contender.
+    """If the contender is the brokers' own balancer, return the scenario with its placement of unowned bundles.
 
     The extensible load manager ignores how many bundles of a namespace a broker has.
     """

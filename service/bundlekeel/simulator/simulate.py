@@ -30,7 +30,6 @@ from bundlekeel.simulator.simulate_report import as_json, as_table, counts, pair
 
 
 def _complete_scenario(incomplete: str) -> list[str]:
-    """Return the shipped scenarios whose names begin with this text, for the shell's completion."""
     return [item.name for item in sim_files.suite() if item.name.startswith(incomplete)]
 
 

@@ -69,7 +69,6 @@ def _labels(runs: Any) -> str:
 
 
 def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> dict[str, Any]:
-    """Return the values of a scenario's section in the template."""
     first = [runs[0] for _, runs in rows]
     # The axes of all plots end at the same value: a multiple of 20 %, at most 200 %.
     highest = max(run.measures.highest / 100 for run in first)
@@ -146,7 +145,6 @@ def _draw_loads(axes: Axes, times: Floats, loads: Floats) -> None:
 
 
 def _draw_marks(axes: Axes, run: Run, seconds: float) -> None:
-    """Draw a mark for each time at which bundles moved or were split, higher for more bundles."""
     events = {
         "other": ([move.at for move in run.cluster.moved if move.by != "balancer"], INK),
         "splits": ([split.at for split in run.cluster.divided], COLOURS[1]),

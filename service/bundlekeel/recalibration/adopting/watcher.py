@@ -76,7 +76,7 @@ _LANDED: Final = ("done", "landed_elsewhere", "released")
 
 @dataclass(kw_only=True, eq=False)
 class Calibration:
-    """The calibration of one sidecar. Every replica reads the proposals; only the leader acts automatically.
+    """Watches and adopts proposed thresholds. Every replica reads proposals; only the leader acts automatically.
 
     `mode`: off, recommend or adopt. `store` opens the store of the proposals; it is called in a thread, and again after
     a StoreError. `interval_seconds`: seconds between two cycles. `no_picture` returns why there is no snapshot of the
@@ -173,7 +173,8 @@ class Calibration:
 
     @property
     def _on_trial(self) -> bool:
-        """Return whether an adoption is on trial. A trial also ends if the settings override all adopted values."""
+        """Return whether the adopted thresholds are on trial. A trial also ends if the settings override all of
+        them."""
         adopted = self.shared_state.desired.adopted
         return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
 
@@ -234,7 +235,7 @@ class Calibration:
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """Return the objections to the newest proposal; empty also if there is no proposal.
 
-        `person`: an operator adopts. Objections that only prevent an automatic adoption are then omitted.
+        `person`: whether an operator adopts. Objections that only prevent an automatic adoption are then omitted.
         """
         inbox, desired, now = self.inbox, self.shared_state.desired, self.clock.wall_ms()
         if inbox.unreadable is not None:

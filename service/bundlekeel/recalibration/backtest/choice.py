@@ -50,12 +50,11 @@ def choose(
     tolerance: float = EQUAL,
     seed: int = 0,
 ) -> Choice:
-    """Return the candidate (settings) that is best on the blocks `train` and confirmed on `held_out`, else the present
-    one.
+    """Return the candidate (settings) that is best on `train` and confirmed on `held_out`, else the present settings.
 
-    Blocks are numbered hours of history. Only the best candidate is compared on `held_out`: a choice among many would
-    make these blocks part of the search. There it must not be worse (`search.worse`), and certainly need fewer moves.
-    Raises ValueError if `train` or `held_out` is empty.
+    `train`, `held_out`: numbers of blocks (hours of history). Only the best candidate is compared on `held_out`: a
+    choice among many would make these blocks part of the search. There it must not be worse (`search.worse`), and
+    certainly need fewer moves. Raises ValueError if `train` or `held_out` is empty.
     """
     before = tried.results[tried.present]
     first, blocks = set(train) & set(before), set(held_out) & set(before)

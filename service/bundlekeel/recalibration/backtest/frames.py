@@ -229,7 +229,7 @@ class _FrameCollector:
 
 
 def _once(values: NDArray[Any]) -> NDArray[Any]:
-    """Return only the first row if all rows (periods) are equal, to save memory."""
+    """Return only the first row if all rows (periods) are equal, to save memory; else all rows."""
     return values[:1].copy() if (values == values[:1]).all() else values
 
 
@@ -283,7 +283,8 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def _fill_unknown(slope: Floats, limit: Floats) -> Floats:
-    """Replace a broker's unknown slopes by the median of the other brokers, in proportion to the limits."""
+    """Replace a broker's unknown usage per unit of traffic by the other brokers' median, in proportion to the
+    limits."""
     measured = (slope > 0) & (limit > 0)
     if not measured.any() or measured.all():
         return slope

@@ -84,7 +84,6 @@ def sums_of(measures: CandidateMeasures) -> Floats:
 
 
 def _resample(rows: Floats, statistic: Callable[..., Floats], seed: int) -> Any:
-    """Return scipy's bootstrap of a statistic over the columns (blocks) of `rows`."""
     if rows.shape[1] < 2:
         # scipy needs two observations. Repeating the only block does not change the quotients.
         rows = np.repeat(rows.sum(axis=1, keepdims=True), 2, axis=1)

@@ -44,7 +44,7 @@ class BundlePieces:
         return tuple(self._texts[rows].tolist())
 
     def move(self, row: int, owner: int) -> None:
-        """Set the owner of a piece to another broker, by index."""
+        """Set the owner of a piece (bundle or half) to another broker, by index."""
         self.owner[row] = owner
         self.version += 1
 
@@ -114,9 +114,9 @@ class BundlePieces:
 class OwnershipLayout:
     """Arrays of a snapshot that depend only on the owners of bundles and on which brokers are present.
 
-    here: indices of the present brokers. rows: pieces in the order of the snapshot; `owner`: row of each one's broker.
-    apart: pieces that are not at their recorded broker. touched (B,): whether the load of a broker differs from the
-    recorded load for this reason.
+    here: indices of the present brokers. rows: pieces (bundles or halves) in the order of the snapshot; `owner`: row of
+    each one's broker. apart: pieces that are not at their recorded broker. touched (B,): whether the load of a broker
+    differs from the recorded load for this reason.
     """
 
     here: Ints
@@ -165,7 +165,6 @@ def layout_of(pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits)
 
 
 def _namespaces(traits: StaticTraits, columns: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Return the namespaces in order of first appearance, and each bundle's index in them."""
     present, first, place = np.unique(traits.namespace[columns], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
@@ -192,8 +191,8 @@ def broker_table(
 ) -> BrokerTable:
     """Return the brokers with the reports that they would write if they owned the bundles of this run.
 
-    A broker with exactly its recorded bundles has its recorded report. Other brokers have the recorded values plus
-    usage per unit of traffic times their additional traffic, and a new report at least every `every_ms`.
+    A broker with exactly its recorded bundles has its recorded report. The report of another broker is corrected for
+    the traffic that it gained or lost, and is at most `every_ms` ms old.
     """
     here, traffic, number = layout.here, period.traffic, period.number
     usage, carried, topics = traffic.usage[number], traffic.carried[number], traffic.topics[number]

@@ -112,8 +112,7 @@ class CandidateMeasures:
 
     @staticmethod
     def of_row(row: Mapping[str, float]) -> CandidateMeasures:
-        """Return the measures in a row from `row`. Other columns are ignored. Raises KeyError if a column is
-        missing."""
+        """Return the measures in a table row. Other columns are ignored. Raises KeyError if a column is missing."""
         return CandidateMeasures(**{name: float(row[name]) for name in FIGURES})
 
 

@@ -98,7 +98,8 @@ def parse_start(traffic: RecordedTraffic) -> StartState:
 
 
 def traits(traffic: RecordedTraffic) -> StaticTraits:
-    """Return the traits of brokers from `traffic.traits`, and of bundles from their names."""
+    """Return the values that never change: those of brokers from `traffic.traits`, those of bundles from their
+    names."""
     recorded = json.loads(traffic.traits)
     rows = [recorded[broker] for broker in traffic.brokers]
     place: dict[str, int] = {}
@@ -173,7 +174,8 @@ def _seconds(wall_ms: Ints) -> Floats:
 
 
 class _ConditionsReader:
-    """Reads the conditions of each period. The last ones are cached, because the next period often has the same."""
+    """Reads the conditions (inputs of a plan except traffic) of each period. Caches the last, as the next are often
+    equal."""
 
     def __init__(self, traffic: RecordedTraffic) -> None:
         self._traffic = traffic
@@ -219,7 +221,6 @@ def _arrived(traffic: RecordedTraffic, number: int, reported_before: Bools) -> t
 
 
 def _add_parent(parents: dict[str, list[tuple[int, int, int]]], text: str, place: int) -> None:
-    """Add a bundle as a possible parent of new bundles, unless its name has no hash range."""
     try:
         name = parse_bundle(text)
     except ValueError:

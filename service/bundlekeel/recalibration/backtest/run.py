@@ -326,7 +326,8 @@ class CandidateRun:
             self._divide(period, split, day)
 
     def _divide(self, period: TrafficPeriod, split: Split, day: _Day) -> None:
-        """Halve a bundle, if it has at least two topics and two hashes."""
+        """Split a bundle into halves if it has at least two topics and two hashes, else record that the split
+        failed."""
         pieces, name = self._pieces, parse_bundle(split.bundle)
         row = pieces.place[split.bundle]
         topics = float(period.counts[pieces.column[row], 0]) * float(pieces.share[row])

@@ -83,7 +83,7 @@ class SearchSpace:
         return float(getattr(self.base, name))
 
     def _ends(self, name: str) -> tuple[float, float]:
-        """Return how many steps down and up the range and `reach` allow; (0, 0) if the present value is out of
+        """Return how many steps down and up `reach` and the range allow; (0, 0) if the present value is out of
         range."""
         row, own = RANGES[name], self._own(name)
         if not row.minimum <= own <= row.maximum or (row.factor and own <= 0):
@@ -311,5 +311,4 @@ def _candidate(strategy: str, changes: Mapping[str, Value], cycle_seconds: float
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates without duplicates, in the same order."""
     return list({candidate.key: candidate for candidate in reversed(list(candidates))}.values())[::-1]

@@ -88,7 +88,7 @@ class RecordedTraffic:
         return params
 
     def to_bytes(self) -> bytes:
-        """Return everything as bytes (numpy's npz, not compressed)."""
+        """Return this traffic as bytes (numpy's npz, not compressed)."""
         header = json.dumps({name: getattr(self, name) for name in _TEXTS}, ensure_ascii=False)
         out = io.BytesIO()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
@@ -165,7 +165,7 @@ class Averaging:
         self._seen = traffic.owner[0] >= 0
 
     def advance(self, traffic: RecordedTraffic, period: int) -> None:
-        """Advance to this period, which must not be before the present one."""
+        """Update the averages up to this period, which must not be before the present one."""
         while self.period < period:
             self.period += 1
             self._add(traffic, self.period)

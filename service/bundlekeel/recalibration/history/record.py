@@ -237,7 +237,7 @@ def document_changes(before: Document, now: Document) -> Document:
 
 
 def changed_document(before: Document, change: Document) -> Document:
-    """Apply the result of `document_changes` to `before`."""
+    """Return the document `before` with the changes from `document_changes`."""
     document: Document = {path: value for path, value in before.items() if path not in change.get("-", ())} | change[
         "="
     ]

@@ -1,4 +1,4 @@
-"""Blocks of history for the back-test: some hours whose results count, and warm-up hours before. No Spark here."""
+"""Blocks of history for the back-test: some hours whose results count, and warm-up hours before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build the content of `thresholds.json` from the results of the back-tests. No Spark here."""
+"""Build the content of `thresholds.json` from the results of the back-tests."""
 
 from __future__ import annotations
 

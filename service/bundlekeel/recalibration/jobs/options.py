@@ -1,4 +1,4 @@
-"""Options of one run of the nightly job, and the history that it uses. No Spark here."""
+"""Options of one run of the nightly job, and the history that it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read recorded history by period; one task reads one period. No Spark here.
+"""Read recorded history by period; one task reads one period.
 
 A period is one hour of one leader's epoch. Its first record contains all values, so the other periods are not needed to
 rebuild its cycles. Files are never written, moved or deleted. Unreadable files are reported.

@@ -282,7 +282,6 @@ class Runs:
         return {item.key: self.results[item.key] for item in candidates}
 
     def _begin(self, candidates: Collection[Candidate]) -> None:
-        """Start the next round and report what it tests."""
         self.round += 1
         strategies = sorted({strategy_of(item, self.base) for item in candidates})
         names = {name for item in candidates for name in item.changes} - {"strategy"}

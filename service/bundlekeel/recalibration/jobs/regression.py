@@ -1,4 +1,4 @@
-"""Robust regression: a linear model that a minority of wrong points does not change. No Spark here."""
+"""Robust regression: a linear model that a minority of wrong points does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`report.html`: one page that shows operators the evidence for proposed thresholds. No Spark here."""
+"""`report.html`: one page that shows operators the evidence for proposed thresholds."""
 
 from __future__ import annotations
 

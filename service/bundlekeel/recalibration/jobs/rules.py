@@ -1,4 +1,4 @@
-"""Rules that decide whether history is good enough to calibrate on, and the refusals. No Spark here."""
+"""Rules that decide whether history is good enough to calibrate on, and the refusals."""
 
 from __future__ import annotations
 

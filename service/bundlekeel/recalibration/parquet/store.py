@@ -294,7 +294,6 @@ def _answering() -> Iterator[None]:
 
 
 def _below(folders: Iterable[Path], prefix: str) -> list[Path]:
-    """Return the directories below these whose names have the prefix."""
     return [path for folder in folders for path in folder.iterdir() if path.name.startswith(prefix) and path.is_dir()]
 
 

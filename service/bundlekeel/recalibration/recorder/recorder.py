@@ -103,8 +103,7 @@ class Recorder:
     def take(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, report: Mapping[str, Any]
     ) -> None:
-        """Queue a cycle for recording. Returns immediately and never raises. `epoch` None: the sidecar does not lead;
-        ignored."""
+        """Queue a cycle, unless `epoch` is None (the sidecar does not lead). Returns immediately and never raises."""
         if epoch is None:
             self._skipped = self._dropped = 0
         elif plan_input is None or result is None:

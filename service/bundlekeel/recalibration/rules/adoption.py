@@ -60,7 +60,7 @@ class AdoptionVerdict:
 
 
 def adopted_values(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
-    """Return the adopted values that apply with the settings `base`, by parameter.
+    """Return the adopted thresholds that override the settings `base`, by parameter.
 
     Empty if `base` selects another strategy than the adoption.
     """
@@ -78,7 +78,7 @@ def adopted_values(base: Parameters, adopted: Adopted | None) -> dict[str, Numbe
 
 
 def in_force(base: Parameters, adopted: Adopted | None) -> Parameters:
-    """Return the settings' parameters `base`, with the adopted values in their place."""
+    """Return the settings' parameters `base`, overridden by the adopted thresholds."""
     overrides: dict[str, Any] = dict(adopted_values(base, adopted))
     return replace(base, **overrides) if overrides else base
 

@@ -383,7 +383,8 @@ def _about_data(data: Data, rules: AdoptionRules) -> list[Objection]:
 
 
 def _other_ground(document: Thresholds, current: Parameters) -> list[Objection]:
-    """Return objections if the evidence is about another strategy or about values that are not in effect."""
+    """Return objections if the proposal was tested with another strategy or compared with values that are not in
+    effect."""
     if document.strategy != current.strategy:
         detail = f"it is about {document.strategy}, and {current.strategy} is in force"
         return [Objection(code=Code.OTHER_STRATEGY, field="strategy", detail=detail)]
