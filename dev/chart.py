@@ -21,7 +21,7 @@ from bundlekeel.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.settings.parameters import OR_DURATION, TOP_LEVEL
 from bundlekeel.settings.schema import PATTERN, parameter_allowed, rows
 from dev.gotools import HELM, ensure
-from dev.markdown import table
+from dev.markdown import fill, table
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy" / "helm" / "bundlekeel"
@@ -30,49 +30,6 @@ KUBERNETES = "1.37.0"
 NAMESPACE = "pulsar"
 _NOTE = "Made by `python -m dev.chart write`; do not edit."
 
-_INTRODUCTION = """
-Runs beside the brokers as a Deployment of its own, or as a native sidecar in their pods. How the two compare, and every
-step: [Running in Kubernetes](../../../docs/operations/kubernetes.md).
-
-## Installing the chart
-
-No image is published yet. Build it in the top folder of the sources, and push it to a registry of yours (`REGISTRY`):
-
-```sh
-docker build --target sidecar -t REGISTRY/bundlekeel:{version} . && docker push REGISTRY/bundlekeel:{version}
-helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set image.repository=REGISTRY/bundlekeel \\
-  --set pulsar.cluster=pulsar --set pulsar.metadataStore=zk:pulsar-zookeeper:2181
-```
-
-For sidecars in the broker pods add `--set deployment.enabled=false --set sidecar.enabled=true`. Values for typical
-cases are in `ci/`.
-
-No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the brokers' own shedding is off already:
-follow the [go-live checklist](../../../docs/operations/go-live.md). Quota groups (`quotas.settings`, off by default)
-are enforced in mode `act` with or without a takeover.
-
-The journal, the record of what was changed and who asked for it, ends with its pod unless `journal.existingClaim` names
-a claim ([the journal as evidence](../../../docs/operations/security.md#the-journal-as-evidence)).
-
-## Uninstalling the chart
-
-With `sidecar.enabled`, also before you set it to `false`: take the values and the patch out of Pulsar's release first
-([step 4](../../../docs/operations/uninstall.md#4-stop-every-sidecar-and-the-failsafe)). A broker pod that mounts the
-ConfigMaps `bundlekeel` and `bundlekeel-sidecar` does not start without them, so these two stay: delete them when no
-broker pod mounts them.
-
-```sh
-helm uninstall bundlekeel --namespace pulsar
-```
-
-A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/uninstall.md#what-stays)). When
-it fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
-`kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. It fails without a takeover too, where a broker does
-not shed by itself, and where no pod can start or reach the metadata store. `handback.onUninstall=false`, or `helm
-uninstall --no-hooks`, skips the Job. While nothing was taken over and no quota group set rates there is nothing to
-return, so that is safe: a first try with a wrong image or store is removed in this way. **Deleting the namespace skips
-the Job too**, and so may [Argo CD](../../../docs/operations/kubernetes.md#with-argo-cd).
-"""
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 
 
@@ -94,15 +51,8 @@ def readme() -> str:
     """
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     rows = [(key, _TYPES[type(default)], f"`{_flow(default)}`", text) for key, default, text in _values()]
-    lines = [
-        *(f"# {chart['name']}", "", f"<!-- {_NOTE} -->", ""),
-        f"Version: {chart['version']} | Type: {chart['type']} | AppVersion: {chart['appVersion']}",
-        *("", f"{chart['description']}."),
-        _INTRODUCTION.replace("{version}", chart["appVersion"]),
-        *("## Requirements", "", f"Kubernetes: `{chart['kubeVersion']}`", ""),
-        *("## Values", "", *table(("Key", "Type", "Default", "Description"), rows), ""),
-    ]
-    return "\n".join(lines)
+    values = "\n".join(table(("Key", "Type", "Default", "Description"), rows))
+    return fill("chart.md", chart=chart, note=_NOTE, values=values)
 
 
 def _flow(default: object) -> str:

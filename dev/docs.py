@@ -35,7 +35,7 @@ from dev import NOTE
 from dev.api_page import answers_text, api_page
 from dev.cli_page import cli_page
 from dev.decision_picture import picture
-from dev.markdown import table
+from dev.markdown import fill, table
 from dev.runbook_samples import with_samples
 from dev.scenario_page import format_page, scenarios_page
 from dev.strategy_pages import pages as strategy_pages
@@ -138,38 +138,16 @@ _ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def settings_page() -> str:
     """Return the text of docs/reference/settings.md."""
-    live = ", ".join(f"`{row.key}`" for row in rows() if is_live(row.key))
-    lines = [
-        "# Settings",
-        "",
-        f"<!-- {NOTE} -->",
-        "",
-        "Every key of the settings file, with its default. Later sources take precedence: defaults, the YAML file, the",
-        "secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file per key, named `admin__token`), the environment",
-        "(`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command line. A duration is `10s`, `500ms`, `1m`,",
-        "`2h`, `1d` or a number of seconds. In the environment and in secrets, lists of names are separated by commas,",
-        "and lists and mappings may be JSON.",
-        "",
-        "`bundlekeel config check FILE` reports wrong values, and then combinations that do not fit together: run it",
-        "again until it prints `ok`. `bundlekeel config show --origin` shows the source of each value, and `--running`",
-        "the values of the sidecar, which can come from brokers, calibration and a partial takeover. All keys",
-        "as a file with comments: `config/bundlekeel.example.yaml`. Parameters have [their own page](parameters.md).",
-        "",
-        "A sidecar reads a changed file within five seconds (a mounted ConfigMap, too), and immediately on SIGHUP. It",
-        "refuses a file with an error as a whole, and keeps the earlier settings.",
-        f"{live} take effect with the next cycle.",
-        "All other keys need a restart. The journal (`bundlekeel journal --kind settings`) and the log name them, and",
-        "`bundlekeel_settings_restart_needed` counts them. Change the file of every sidecar; the leader's applies.",
-        "",
-    ]
     sections: dict[str, list[list[str]]] = {}
     for row in rows():
         first = row.key.partition(".")[0]
         section = first if first in _MORE or first != row.key else ""
         sections.setdefault(section, []).extend([_cells(row.key, row), *_item_cells(row.key)])
+    lines: list[str] = []
     for name, body in sections.items():
         lines += [*_section_head(name), *table(["key", "default", "allowed", "meaning"], body), ""]
-    return "\n".join(lines)
+    live = ", ".join(f"`{row.key}`" for row in rows() if is_live(row.key))
+    return fill("settings.md", note=NOTE, live=live, sections="\n".join(lines[:-1]))
 
 
 def _section_head(name: str) -> list[str]:
@@ -220,20 +198,6 @@ def _calibrated_rows() -> list[list[str]]:
 
 def parameters_page() -> str:
     """Return the text of docs/reference/parameters.md."""
-    lines = [
-        "# Parameters",
-        "",
-        f"<!-- {NOTE} -->",
-        "",
-        "Set them below `parameters`, each once, by Bundlekeel's name or by one of Pulsar's keys, in Pulsar's unit.",
-        f"{', '.join(f'`{name}`' for name in TOP_LEVEL)} may also be at the top of the file.",
-        "A parameter in seconds can be a duration such as `30m`.",
-        "",
-        "With `adopt_broker_settings: true` the brokers' own values apply, also their shedder and placement, unless",
-        "they are set here: `strategy: avg` keeps it. Pulsar's defaults of 1,000 msg/s, 1 MiB/s and 10 MiB/s are then",
-        "minima (`min_unload_*`) that a small cluster may never reach: set `minUnloadMessage: 0` and so on.",
-        "",
-    ]
     body = [
         [
             f"`{row['name']}`",
@@ -247,18 +211,13 @@ def parameters_page() -> str:
         for row in parameter_rows()
     ]
     head = ["name", "default", "unit", "allowed", "Pulsar's key", "used by", "why"]
-    lines += [
-        *table(head, body),
-        "",
-        "## What may be calibrated",
-        "",
-        "The [recalibration](../operations/recalibrate.md) proposes only these parameters, within their ranges. One",
-        "proposal changes each by at most `calibration.max_steps` steps.",
-        "",
-        *table(["name", "range", "step", "strategies"], _calibrated_rows()),
-        "",
-    ]
-    return "\n".join(lines)
+    return fill(
+        "parameters.md",
+        note=NOTE,
+        top_level=", ".join(f"`{name}`" for name in TOP_LEVEL),
+        rows="\n".join(table(head, body)),
+        calibrated="\n".join(table(["name", "range", "step", "strategies"], _calibrated_rows())),
+    )
 
 
 def codes_page() -> str:
@@ -284,27 +243,13 @@ def codes_page() -> str:
 
 def gate_page() -> str:
     """Return the text of docs/reference/gate.md, which lists the checks of each kind of action."""
-    lines = [
-        "# What may be done now",
-        "",
-        f"<!-- {NOTE} -->",
-        "",
-        "One gate decides on every change of the cluster. It makes the checks in the order of the second table, and",
-        "the first failed check is the result, with its [code](codes.md). Before each move and split it checks again,",
-        "after it has re-read the operators' requests.",
-        "",
-        *table(["action", "meaning"], [[_words(action.name), action.value] for action in Action]),
-        "",
-        "Takeover, handback and the failsafe job do not use the gate: they run without a sidecar, by the takeover",
-        "record. The failsafe job checks for a completed cycle again before each of its writes.",
-        "",
-    ]
+    actions = table(["action", "meaning"], [[_words(action.name), action.value] for action in Action])
     rows = [
         [_words(check.name), check.value, *("yes" if check in CHECKS[action] else "" for action in Action)]
         for check in GateCheck
     ]
     head = ["check", "what must hold", *(_words(action.name) for action in Action)]
-    return "\n".join([*lines, *table(head, rows), ""])
+    return fill("gate.md", note=NOTE, actions="\n".join(actions), checks="\n".join(table(head, rows)))
 
 
 def _words(name: str) -> str:
@@ -315,14 +260,8 @@ def metrics_page() -> str:
     """Return the text of docs/reference/metrics.md: every metric with type, labels and meaning."""
     kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
-    text = "Every sidecar serves these at `/metrics`, as Prometheus' text or OpenMetrics. No label contains a bundle."
-    process = (
-        "On Linux also those of the process: `bundlekeel_process_cpu_seconds_total`, "
-        "`..._resident_memory_bytes`, `..._virtual_memory_bytes`, `..._open_fds`, `..._max_fds` and "
-        "`..._start_time_seconds`."
-    )
     listed = table(["metric", "type", "labels", "meaning"], rows)
-    return "\n".join(["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", process, "", *listed, ""])
+    return fill("metrics.md", note=NOTE, rows="\n".join(listed))
 
 
 def example_settings() -> str:

@@ -33,10 +33,10 @@ exec "{java}" "$@"
 """
 
 
-def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
+def find_java() -> Path | None:
     """Return the path of a `java` of version 17 or newer: the machine's own, else that of the wheel; None if both are
     missing."""
-    return installed_java(environment) or wheel_java()
+    return installed_java() or wheel_java()
 
 
 def installed_java(environment: Mapping[str, str] = os.environ) -> Path | None:

@@ -78,10 +78,10 @@ def _is_test(path: str) -> bool:
     return path.startswith(_TESTS) and Path(path).name.startswith("test_")
 
 
-def all_imports(root: Path = ROOT) -> dict[str, set[str]]:
+def all_imports() -> dict[str, set[str]]:
     """Return what each Python file imports, by its path."""
-    files = (path for source in _SOURCES for path in (root / source).rglob("*.py"))
-    return {path.relative_to(root).as_posix(): imports_of(path.read_text(encoding="utf-8")) for path in files}
+    files = (path for source in _SOURCES for path in (ROOT / source).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): imports_of(path.read_text(encoding="utf-8")) for path in files}
 
 
 def commands(changed: list[str], tests: list[str]) -> Iterator[list[str]]:

@@ -28,8 +28,8 @@ from typer.testing import CliRunner
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
 from bundlekeel.wiring.features import commands, routes
-from dev.loop_thread import LoopThread
 from dev.runbook_situations import SITUATIONS, SampleWiring, Situation, situated, write_history
+from tests.support.loop_thread import LoopThread
 
 _COLUMNS: Final = "96"
 _SOCKET: Final = "keel.sock"

@@ -61,11 +61,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Durations of one strategy on one state of a cluster, and the number of bundles that it would unload."""
+    """Durations of one strategy on one state of a cluster."""
 
     decode: Spread
     plan: Spread
-    unloads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +127,10 @@ def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int
         side.send({"reset": reset})
     else:
         side.ask({"reset": reset})
-    first = side.ask(turn)
-    # The oracle returns TransferShedder's decisions as one list, not as one list per broker.
-    unloads = len(first["unloads"]) if "unloads" in first else sum(map(len, first["unload"].values()))
+    side.ask(turn)
     answers = [side.ask({"bench": 1}) for _ in range(turns)]
     decode, plan = ([answer[f"{part}_ms_median"] for answer in answers] for part in ("decode", "plan"))
-    return Timing(_spread(decode), _spread(plan), unloads)
+    return Timing(_spread(decode), _spread(plan))
 
 
 def _spread(values: list[float]) -> Spread:

@@ -66,7 +66,6 @@ class Timed:
     plan: float
     cpu: float
     history_bytes: int
-    array_bytes: int
 
     @property
     def wall(self) -> float:
@@ -123,7 +122,6 @@ def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed,
         plan=ended - between,
         cpu=cpu,
         history_bytes=sum(item.size for item in periods if item.date in dates),
-        array_bytes=sum(item.bytes for item in there),
     )
     tell(f"{timed.what}, {days} days, {workers} workers: {timed.wall:.0f} s, {timed.cpu:.0f} s of CPU")
     return timed, there

@@ -11,22 +11,22 @@ SIZES = ((10, 100), (100, 100), (1000, 100), (1000, 300))
 NOW_MS = 1_700_000_000_000
 
 
-def turn_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
+def turn_line(brokers: int, bundles: int) -> bytes:
     """Return one input line: the report of every broker, and the average loads of every bundle, equal to its current
     load.
     """
-    reports = reports_of(brokers, bundles, seed)
+    reports = reports_of(brokers, bundles)
     averages = {
         name: _bundle_data(figures) for report in reports.values() for name, figures in report["lastStats"].items()
     }
     return json.dumps({"now": NOW_MS, "brokers": reports, "bundles": averages, "recent": []}).encode()
 
 
-def extensible_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
+def extensible_line(brokers: int, bundles: int) -> bytes:
     """Return the reports of the same brokers under the extensible load manager: their load, and their ten largest
     bundles.
     """
-    reports = reports_of(brokers, bundles, seed)
+    reports = reports_of(brokers, bundles)
     loads, top = {}, {}
     for name, report in reports.items():
         score, size = report["cpu"]["usage"] / 100, report["msgThroughputIn"] + report["msgThroughputOut"]
@@ -45,11 +45,11 @@ def extensible_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
     return json.dumps({"now": NOW_MS, "brokers": loads, "top_bundles": top}).encode()
 
 
-def reports_of(brokers: int, bundles: int, seed: int) -> dict[str, dict[str, Any]]:
+def reports_of(brokers: int, bundles: int) -> dict[str, dict[str, Any]]:
     """Return load reports as brokers write them. Bundles are Zipf-like; three brokers in ten have about twice the
     load.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     reports = {}
     for broker in range(brokers):
         rates = random.pareto(2.0, bundles) * 100 * (2.2 if broker % 10 < 3 else 1.0)

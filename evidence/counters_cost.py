@@ -107,7 +107,7 @@ async def _make_topics(url: str, count: int) -> None:
                 print(f"{done:,} of {count:,} topics", flush=True)
 
 
-async def _read(url: str, topics: int) -> Cost:
+async def _read(url: str) -> Cost:
     endpoint = BrokerEndpoint(broker_id=url.partition("://")[2], web_url=url)
     # A long time limit: the machine can be busy, and the sidecar's own limit is not measured here.
     admin = HttpBrokerAdmin(
@@ -154,7 +154,7 @@ def real(topics: int) -> Cost:
     with open_cluster(spec) as cluster:
         url = cluster.brokers[0].web_url
         asyncio.run(_make_topics(url, topics))
-        return asyncio.run(_read(url, topics))
+        return asyncio.run(_read(url))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

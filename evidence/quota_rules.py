@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.model.load import Floats
-from bundlekeel.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
-from bundlekeel.quotas.lines import AT_LIMIT, Lines
-from bundlekeel.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
-from bundlekeel.quotas.usage import Key, UsageLine
+from bundlekeel.quotas.rules.groups import KINDS, PUBLISH_MESSAGES, Rates
+from bundlekeel.quotas.rules.lines import AT_LIMIT, Lines
+from bundlekeel.quotas.rules.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.quotas.rules.usage import Key, UsageLine
 from dev.markdown import table
 from evidence.quota_scenarios import (
     Death,
@@ -250,17 +250,6 @@ class Bundled(_Limited):
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
         """Do nothing: the limits are fixed."""
-
-
-class Unlimited:
-    """The rule without any limit."""
-
-    def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Return the whole demand of each partition."""
-        return np.array([part.demand for part in parts])
-
-    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Do nothing: there are no limits."""
 
 
 def _by(parts: Sequence[Part], rates: Sequence[float], key: Callable[[Part], int]) -> Mapping[int, float]:

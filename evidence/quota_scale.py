@@ -11,15 +11,15 @@ import argparse
 import resource
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from bundlekeel.model.load import Floats, Ints
-from bundlekeel.quotas.groups import KINDS, Membership, QuotaGroup, QuotaLimits
-from bundlekeel.quotas.lines import Lines, latest, lines_of
-from bundlekeel.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
-from bundlekeel.quotas.usage import Catalogue, TopicRates
+from bundlekeel.quotas.rules.groups import KINDS, Membership, QuotaGroup, QuotaLimits
+from bundlekeel.quotas.rules.lines import Lines, latest, lines_of
+from bundlekeel.quotas.rules.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.quotas.rules.usage import Catalogue, TopicRates
 from dev.markdown import table
 
 SPREAD = 5  # brokers of a namespace, as in the thread
@@ -41,7 +41,6 @@ class World:
     owner: Ints
     demand: Floats
     random: np.random.Generator
-    told: list[TopicRates] = field(default_factory=list)
 
     @staticmethod
     def of(brokers: int, namespaces: int, tenants: int, seed: int = 7) -> World:

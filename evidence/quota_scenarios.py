@@ -9,14 +9,14 @@ bundle reduces all its topics in proportion. The rules are in `evidence/quota_ru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
 from bundlekeel.model.load import Floats
-from bundlekeel.quotas.shares import water_fill
+from bundlekeel.quotas.rules.shares import water_fill
 
 Curve = Callable[[int], float]
 CLOSE = 0.10
@@ -168,21 +168,9 @@ class Outcome:
             return 0
         return None if bad[-1] == len(good) - 1 else bad[-1] + 1
 
-    def throttled_seconds(self) -> float:
-        """Return the seconds in which a topic had less traffic than demand, summed over topics."""
-        return float((self.passed < _HELD * self.demand).sum()) * self.scenario.cycle_seconds
-
     def starved_seconds(self) -> float:
         """Return the seconds in which a topic had less than half of its fair share, summed over topics."""
         return float((self.of_fair() < STARVED).sum()) * self.scenario.cycle_seconds
-
-    def partition_loss(self) -> Floats:
-        """Return for each cycle the part of the fair shares that cannot pass because all partitions of a topic have the
-        same rate."""
-        whole = self.fair.sum(axis=1)
-        lost = np.maximum(whole - self.reachable.sum(axis=1), 0.0)
-        shares: Floats = np.divide(lost, whole, out=np.zeros_like(whole), where=whole > 0)
-        return shares
 
 
 @dataclass(slots=True)
@@ -282,36 +270,19 @@ def _uniform(partitions: Floats, share: float) -> float:
     return float(np.minimum(partitions, share / count).sum())
 
 
-def figures(outcome: Outcome, start: int) -> Mapping[str, float]:
-    """Return the measurements of a simulation from cycle `start` on, for tables."""
-    accuracy, least = outcome.accuracy()[start:], outcome.of_fair()[start:].min(axis=1)
-    return {
-        "accuracy_least": float(accuracy.min()),
-        "accuracy_most": float(accuracy.max()),
-        "least_of_fair": float(least.min()),
-        "throttled_seconds": outcome.throttled_seconds(),
-        "starved_seconds": outcome.starved_seconds(),
-    }
-
-
-def skewed(
-    limit: float, *, brokers: int = 3, namespaces: int = 2, each: int = 8, offered: float = 4.0, exponent: float = 1.0
-) -> Scenario:
-    """Return the scenario of the issue: namespaces with `each` topics of Zipf demand, together `offered` times the
-    limit, distributed over the brokers in turn.
-    """
-    count = namespaces * each
-    weights = [(row + 1) ** -exponent for row in range(count)]
+def skewed(limit: float) -> Scenario:
+    """Return two namespaces with eight topics each of Zipf demand, together four times the limit, on three brokers."""
+    weights = [1 / (row + 1) for row in range(16)]
     whole = math.fsum(weights)
     topics = tuple(
         Topic(
-            name=f"persistent://acme/ns{row % namespaces}/t{row // namespaces}",
-            demand=constant(offered * limit * weight / whole),
-            owners=(row % brokers,),
+            name=f"persistent://acme/ns{row % 2}/t{row // 2}",
+            demand=constant(4 * limit * weight / whole),
+            owners=(row % 3,),
         )
         for row, weight in enumerate(weights)
     )
-    return Scenario(topics=topics, brokers=brokers, limit=limit)
+    return Scenario(topics=topics, brokers=3, limit=limit)
 
 
 def constant(rate: float) -> Curve:

@@ -165,10 +165,10 @@ class Spawner:
         self._thread.shutdown()
 
 
-def telling_lines(log: Path, limit: int = 12) -> list[str]:
-    """Return the last ``limit`` lines of a log that look like errors; if there are none, its last lines."""
+def telling_lines(log: Path) -> list[str]:
+    """Return the last 12 lines of a log that look like errors; if there are none, its last lines."""
     if not log.is_file():
         return ["(no log was written)"]
     lines = log.read_text(errors="replace").splitlines()
     telling = [line for line in lines if TELLING.search(line)]
-    return [line[:300] for line in (telling or lines)[-limit:]] or ["(the log is empty)"]
+    return [line[:300] for line in (telling or lines)[-12:]] or ["(the log is empty)"]

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dev.chaos.history import Rules
-from dev.chaos.judging import judge
-from dev.chaos.operator_requests import end_all
-from dev.chaos.proxy import TcpProxy
-from dev.chaos.runner import Ground, leads
-from dev.chaos.schedule import Schedule
-from dev.chaos.witness import StoreWitness
 from dev.sidecar import Sidecar, SidecarError, settings_for
 from dev.traffic import AdminError
 from tests.chaos.stage import CAPACITY, Stage, until
+from tests.support.chaos.history import Rules
+from tests.support.chaos.judging import judge
+from tests.support.chaos.operator_requests import end_all
+from tests.support.chaos.proxy import TcpProxy
+from tests.support.chaos.runner import Ground, leads
+from tests.support.chaos.schedule import Schedule
+from tests.support.chaos.witness import StoreWitness
 
 NAMES = ("A", "B", "C")
 COOL_DOWN_SECONDS = 6.0

@@ -17,11 +17,11 @@ from urllib.parse import unquote
 
 from bundlekeel.pulsar.admin.routes import is_harmless
 from dev.cluster import BrokerInfo, Cluster, ClusterSpec, open_cluster
-from dev.recorder import RecordedRequest, Recorder
 from dev.sidecar import Sidecar, bundlekeel, leader_of, running, settings_for
 from dev.traffic import AdminError, Traffic, TrafficSpec
 from dev.traffic import admin as broker_admin
 from tests.chaos.zk import children, kazoo, owner_of, read
+from tests.support.recorder import RecordedRequest, Recorder
 
 BUNDLES = 24
 # The brokers share a machine. Their capacity is set, so that only the traffic decides.

@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import pytest
 
-from dev.recorder import Recorder
 from dev.sidecar import Sidecar, bundlekeel
 from tests.chaos.stage import (
     PATIENT,
@@ -24,6 +23,7 @@ from tests.chaos.stage import (
     until,
     web_address,
 )
+from tests.support.recorder import Recorder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dev.fake_clock import FakeClock
 from dev.sidecar import Sidecar, leader_of
 from tests.chaos.stage import EAGER, Stage, ready, until
 from tests.chaos.test_leader_killed import check_nothing_twice
+from tests.support.fake_clock import FakeClock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

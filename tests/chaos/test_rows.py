@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.chaos.history import History
-from dev.chaos.judging import judge
-from dev.chaos.runner import Ground, boot, leads
-from dev.chaos.schedule import Fault, Schedule, What
 from tests.chaos.ground import RULES, open_ground, prepare
 from tests.chaos.stage import Stage, until
+from tests.support.chaos.history import History
+from tests.support.chaos.judging import judge
+from tests.support.chaos.runner import Ground, boot, leads
+from tests.support.chaos.schedule import Fault, Schedule, What
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.chaos.runner import NOT_HERE, SLOW, Ground
-from dev.chaos.schedule import draw
 from tests.chaos.ground import TARGETS, carry_out, open_ground
 from tests.chaos.stage import Stage
+from tests.support.chaos.runner import NOT_HERE, SLOW, Ground
+from tests.support.chaos.schedule import draw
 
 pytestmark = [
     pytest.mark.cluster,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dev.recorder import Recorder, Route
 from dev.sidecar import leader_of
 from tests.chaos.stage import EAGER, QUICK, Stage, ready, until
+from tests.support.recorder import Recorder, Route
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

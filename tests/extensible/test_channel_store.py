@@ -8,9 +8,9 @@ import pytest
 
 from bundlekeel.ports import Channel
 from bundlekeel.pulsar.zookeeper import ZkChannel, ZkClient
-from dev.chaos.proxy import TcpProxy
 from dev.cluster import Cluster
 from tests.support.channel_cluster import BrokerCluster, ClusterKit
+from tests.support.chaos.proxy import TcpProxy
 from tests.support.contracts.channel import ChannelContract
 from tests.support.memory_source import RealClock
 

@@ -167,7 +167,7 @@ async def test_faults_are_ours(client: ZkClient) -> None:
     with pytest.raises(StaleWrite):
         await client.set("/n", b"", version=7)
     with pytest.raises(NodeMissing):
-        await client.delete("/no")
+        await client.set("/no", b"", version=-1)
     with pytest.raises(TransactionFailed) as caught:
         await client.transaction(
             [

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.compat.shedders import select
 from bundlekeel.planning.memory import CompatMemory
 from dev.oracle import Oracle
 from tests.parity.beside import Outcome, compare_placement, parameters, picture_of_turn
 from tests.parity.states import PLACEMENTS, Scenario, Turn, scenario
+from tests.support.pulsar import select
 
 TURNS = 4
 

@@ -62,11 +62,7 @@ class World:
 
 
 @settings(max_examples=12, deadline=None)
-@given(
-    half=st.integers(2, 40),
-    amplitude=st.floats(0.1, 0.5),
-    interval=st.sampled_from([5, 15]),
-)
+@given(half=st.integers(2, 40), amplitude=st.floats(0.1, 0.5), interval=st.sampled_from([5, 15]))
 def test_a_square_wave_moves_nothing_after_its_first_period(half: int, amplitude: float, interval: int) -> None:
     """Rule (PIP-364): one of four brokers swings by up to 50 %, with half periods of 10 s to 10 min."""
     world = World(interval=interval)

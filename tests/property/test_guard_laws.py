@@ -19,6 +19,7 @@ from bundlekeel.model.plan import Move, Traffic4
 from bundlekeel.model.text_format import HOUR_MS
 from bundlekeel.planning.guard.budgets import admit, share_of
 from bundlekeel.planning.guard.state import BegunMove, GuardState, RecentMove
+from tests.support import builders
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, run
 
 BROKERS = [broker(index) for index in range(4)]
@@ -69,22 +70,8 @@ def plans(draw: st.DrawFn) -> list[Move]:
             source, target = moves[-1].target, moves[-1].source
         share = draw(st.sampled_from([0.0, 0.05, 0.2, 0.4, 0.9]))
         space = draw(st.sampled_from(["t/a", "t/b", "u/a"]))
-        moves.append(
-            Move(
-                bundle=bundle_name(number, space),
-                source=source,
-                target=target,
-                rule="any",
-                threshold=0.0,
-                source_before=0.5,
-                source_after=0.4,
-                target_before=0.1,
-                target_after=0.2,
-                runner_up="",
-                traffic=(share * 50, share * 50, share * 500, share * 500),
-                pressure=(0.0,) * 6,
-            )
-        )
+        carried = (share * 50, share * 50, share * 500, share * 500)
+        moves.append(builders.move(bundle_name(number, space), source, target, traffic=carried))
     return moves
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.quotas.columns import in_order, runs
-from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits, resolve
-from bundlekeel.quotas.usage import Catalogue, TopicRates, topic_of
+from bundlekeel.quotas.rules.columns import in_order, runs
+from bundlekeel.quotas.rules.groups import QuotaGroup, QuotaLimits, resolve
+from bundlekeel.quotas.rules.usage import Catalogue, TopicRates, topic_of
 
 MEMBERS = resolve(
     [QuotaGroup(name="g", limits=QuotaLimits(publish_messages=1), members=("t:acme",))], ["acme"], ["acme/ns"]

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.quotas.lines import Lines, latest
-from bundlekeel.quotas.shares import ShareMemory, Shares, ShareTuning, claims_of, share_out
-from bundlekeel.quotas.usage import Key, UsageLine
+from bundlekeel.quotas.rules.lines import Lines, latest
+from bundlekeel.quotas.rules.shares import ShareMemory, Shares, ShareTuning, claims_of, share_out
+from bundlekeel.quotas.rules.usage import Key, UsageLine
 from evidence.quota_rules import Fair
 from evidence.quota_scenarios import Death, Move, NewLimit, Scenario, Topic, play, step
 from tests.support.quota_lines import single

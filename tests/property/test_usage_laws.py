@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.model.errors import CodecError
-from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
-from bundlekeel.quotas.resource_usage import decode_usage
+from bundlekeel.quotas.published.protobuf_usage import decode_usage
+from bundlekeel.quotas.published.usage_messages import PassedUsage, ResourceGroupUsage, UsageMessage
 from tests.support.memory_usage import encode_usage, field, number_field
 
 COUNTS = st.integers(0, 2**63 - 1)

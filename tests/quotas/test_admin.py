@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.pulsar.admin import HttpBrokerAdmin
 from bundlekeel.quotas.admin import HttpQuotaAdmin
-from bundlekeel.quotas.enforce import Rate
+from bundlekeel.quotas.rules.rate_plan import Rate
 from dev.cluster import Cluster
 from dev.traffic.admin import ensure_namespace, place_all_on, request
 from tests.support.contracts.admin import Recorder

@@ -14,8 +14,8 @@ import pytest
 
 from bundlekeel.pulsar.topics.child import TOPICS
 from bundlekeel.quotas.ports import UsageFeed
-from bundlekeel.quotas.published_usage import UsageMessage
-from bundlekeel.quotas.usage_feed import TopicUsageFeed
+from bundlekeel.quotas.published.usage_feed import TopicUsageFeed
+from bundlekeel.quotas.published.usage_messages import UsageMessage
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar
 from tests.quotas.sidecars import cycles, quota_sidecar, remove, view

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
 
 from bundlekeel.pulsar.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.settings.token_source import TokenSource
-from tests.support.contracts.admin import BUNDLE, Permit, Recorder
+from tests.support.contracts.admin import BUNDLE, Permit, Recorder, fill
 from tests.support.http_brokers import Answer, HttpBrokers, Script
 from tests.support.memory_source import RealClock
 
@@ -20,6 +23,23 @@ class Kit:
         self.telemetry, self.permit = Recorder(), Permit()
         self.admin = HttpBrokerAdmin(telemetry=self.telemetry, clock=RealClock(), token=token, options=options)
         self.admin.set_endpoints(brokers.endpoints())
+
+
+@pytest.fixture
+async def brokers() -> AsyncIterator[HttpBrokers]:
+    """Return three brokers that behave unless scripted."""
+    served = HttpBrokers()
+    fill(served.model)
+    async with served.serve():
+        yield served
+
+
+@pytest.fixture
+async def kit(brokers: HttpBrokers) -> AsyncIterator[Kit]:
+    """Return a client of these brokers."""
+    result = Kit(brokers, AdminOptions(read_timeout=5))
+    yield result
+    await result.admin.close()
 
 
 def redirect(to: str) -> Script:

@@ -17,11 +17,11 @@ from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.load import BrokerReport, BundleAverages, ExcludedBroker, Floats
 from bundlekeel.model.names import FULL_UPPER
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.model.plan import Plan
+from bundlekeel.model.plan import Move, Plan
 from bundlekeel.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.planning.guard.state import GuardState
-from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.planning.memory import StrategyMemory
 
 NOW_MS = 1_700_000_000_000
@@ -102,6 +102,20 @@ def stored(bundle: str, share: float, samples: int = 10) -> BundleAverages:
     return BundleAverages(
         bundle=bundle, short=traffic(share), long=traffic(share), short_samples=samples, long_samples=samples
     )
+
+
+def entry(bundle: str, source: str, target: str, **changes: Any) -> LedgerEntry:
+    """Return a move in the ledger. By default it began at `NOW_MS`, is in transit, and carries nothing."""
+    empty: dict[str, Any] = {"opened_ms": NOW_MS, "traffic": (0.0,) * 4, "pressure": (0.0,) * 6}
+    return LedgerEntry(bundle=bundle, source=source, target=target, **{**empty, **changes})
+
+
+def move(bundle: str, source: str, target: str, **changes: Any) -> Move:
+    """Return a planned move. By default it carries nothing."""
+    fields: dict[str, Any] = {"rule": "avg", "threshold": 0.1, "runner_up": ""}
+    fields |= {"source_before": 0.5, "source_after": 0.4, "target_before": 0.1, "target_after": 0.2}
+    fields |= {"traffic": (0.0,) * 4, "pressure": (0.0,) * 6}
+    return Move(bundle=bundle, source=source, target=target, **{**fields, **changes})
 
 
 def snapshot(

@@ -162,10 +162,7 @@ class ClusterKit:
         await self.brokers.do("PUT", f"/admin/v2/namespaces/{bundle}/split")
         low, high = (int(edge, 16) for edge in bundle.rpartition("/")[2].split("_"))
         middle = low + (high - low) // 2
-        return (
-            f"{self._namespace}/0x{low:08x}_0x{middle:08x}",
-            f"{self._namespace}/0x{middle:08x}_0x{high:08x}",
-        )
+        return (f"{self._namespace}/0x{low:08x}_0x{middle:08x}", f"{self._namespace}/0x{middle:08x}_0x{high:08x}")
 
     async def owned(self) -> dict[str, str]:
         return await self.brokers.owned()

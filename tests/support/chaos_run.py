@@ -12,9 +12,9 @@ from bundlekeel.leader.state import documents
 from bundlekeel.leader.state.documents import Desired, Pause
 from bundlekeel.model.errors import StoreError
 from bundlekeel.simulator.virtual_time import run_virtually
-from dev.chaos.history import History, OperatorRequest, Record, Rules, Stop, Violation
-from dev.chaos.judging import judge
-from dev.chaos.schedule import Fault, Schedule, What, draw
+from tests.support.chaos.history import History, OperatorRequest, Record, Rules, Stop, Violation
+from tests.support.chaos.judging import judge
+from tests.support.chaos.schedule import Fault, Schedule, What, draw
 from tests.support.chaos_world import COOL_DOWN_SECONDS, SESSION_SECONDS, ChaosSidecar, ChaosWorld
 from tests.support.virtual_time import CLOCK_RATES, MachineClock
 from tests.support.world import BROKERS

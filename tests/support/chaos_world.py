@@ -20,7 +20,7 @@ from bundlekeel.model.errors import AdminFault, AdminRefused, AdminTimeout, Admi
 from bundlekeel.model.members import Member
 from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
-from dev.chaos.history import Attempt, Intent, OperatorRequest, Stop, Term, Verb, Verdict
+from tests.support.chaos.history import Attempt, Intent, OperatorRequest, Stop, Term, Verb, Verdict
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
 from tests.support.virtual_time import LoopClock, MachineClock

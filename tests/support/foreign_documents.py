@@ -15,7 +15,7 @@ from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.names import parse_bundle
-from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.quotas.enforcing.owned_limits import OwnedLimits
 from bundlekeel.requests.doctor_checks import document_check
 from bundlekeel.wiring.features import installed
 from tests.support.builders import bundle_name

@@ -40,8 +40,8 @@ from bundlekeel.pulsar.formats.jvm_beans import decode_cpu_load, decode_cpu_seco
 from bundlekeel.pulsar.formats.records import decode_settings
 from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.pulsar.zookeeper.coordination import _decode as decode_member
-from bundlekeel.quotas.protobuf_reports import decode_namespace_rates, decode_rate, decode_resource_group
-from bundlekeel.quotas.resource_usage import decode_usage
+from bundlekeel.quotas.published.protobuf_usage import decode_usage
+from bundlekeel.quotas.rates_json import decode_namespace_rates, decode_rate, decode_resource_group
 from bundlekeel.recalibration.parquet.rows import records_of
 from bundlekeel.recalibration.parquet.wal import whole_payloads
 from bundlekeel.recalibration.rules.thresholds_json import parsed
@@ -136,10 +136,7 @@ KINDS: Final[dict[str, Kind]] = {
         json.dumps([{"dimensions": {"MBean": "java.lang:type=OperatingSystem"}, "metrics": {"CpuLoad": 0.5}}]).encode(),
     ),
     "CPU time": Kind(decode_cpu_seconds, json.dumps([{"metrics": {"ProcessCpuTime": 1_500_000_000}}]).encode()),
-    "metrics": Kind(
-        decode_signs,
-        json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode(),
-    ),
+    "metrics": Kind(decode_signs, json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode()),
     "page": Kind(decode_lookup_failures, b'pulsar_broker_lookup_failures_total{cluster="c"} 3.0\n'),
     "counters": Kind(
         lambda data: decode_counters(data, from_ms=1, to_ms=2),

@@ -38,7 +38,7 @@ from bundlekeel.pulsar.zookeeper.broker_records import make_picture, read_record
 from bundlekeel.pulsar.zookeeper.client import MAX_REQUEST_BYTES, Stat, ZkClient
 from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
 from bundlekeel.pulsar.zookeeper.metadata import MANAGED_LEDGERS, POLICIES, ZkMetadata
-from bundlekeel.quotas import usage_listener
+from bundlekeel.quotas.published import usage_listener
 from bundlekeel.settings.load import LoadedSettings
 from tests.support.foreign_input import BUNDLE, Kind
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
@@ -122,7 +122,7 @@ class StoredNodes:
         return [self._name] if path == self._folder else None
 
     async def get(self, _path: str, _watch: object = None) -> tuple[bytes, Stat]:
-        return self._data, Stat(1, 1, 1, len(self._data), 1)
+        return self._data, Stat(1, 1, 1, 1)
 
     get_synced = get
 

@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.ports import BrokerEndpoint
-from tests.support.http_quotas import quota_route
 from tests.support.memory_admin import BrokerModel, ModelReply
 
 # `unload` and `splitAlgorithmName` of the two splits that the port promises.
@@ -147,10 +146,6 @@ class HttpBrokers:
         always = self._always[index]
         if always is not None:
             return always(request)
-        parts = [unquote(part) for part in request.path.strip("/").split("/")]
-        reply = quota_route(self.model, request.method, parts, request.body)
-        if reply is not None:
-            return Answer(status=reply[0], body=b"" if reply[1] is None else json.dumps(reply[1]).encode())
         return self._from_model(self.ids[index], request)
 
     def _from_model(self, broker: str, call: Seen) -> Answer:
@@ -218,10 +213,7 @@ def _metrics(signs: ClientSigns | None) -> list[dict[str, dict[str, object]]]:
         return [{"metrics": {"jvm_total_memory": 1}, "dimensions": {"metric": "jvm_metrics"}}]
     latency = signs.latency_ms
     stored = {} if latency is None else {f"brk_AddEntryLatencyBuckets_{latency}_{latency}": 12.5}
-    opened: dict[str, object] = {
-        "brk_connection_created_total_count": signs.connections,
-        "brk_active_connections": 3,
-    }
+    opened: dict[str, object] = {"brk_connection_created_total_count": signs.connections, "brk_active_connections": 3}
     failed: dict[str, object] = {"brk_topic_load_failed_count": float(signs.failures), "brk_topic_load_rate_s": 0.1}
     return [
         {"metrics": {"brk_ml_AddEntryErrors": 0.0, **stored}, "dimensions": {"namespace": "public/default"}},

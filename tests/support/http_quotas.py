@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import unquote
 
-from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.rules.rate_plan import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
+from tests.support.http_brokers import Answer, HttpBrokers, Seen
+from tests.support.memory_admin import BrokerModel
 from tests.support.quota_model import QuotaModel
-
-if TYPE_CHECKING:
-    from tests.support.memory_admin import BrokerModel
 
 SIDES = {"publishRate": PUBLISH, "dispatchRate": DISPATCH}
 GROUP_FIELDS = ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes")
 Found = tuple[int, Any]
 
 
-def quota_route(model: BrokerModel, method: str, parts: list[str], body: bytes) -> Found | None:
+class HttpQuotaBrokers(HttpBrokers):
+    """Brokers that also answer the routes of quotas."""
+
+    def _from_model(self, broker: str, call: Seen) -> Answer:
+        parts = [unquote(part) for part in call.path.strip("/").split("/")]
+        reply = _quota_route(self.model, call.method, parts, call.body)
+        if reply is None:
+            return super()._from_model(broker, call)
+        return Answer(status=reply[0], body=b"" if reply[1] is None else json.dumps(reply[1]).encode())
+
+
+def _quota_route(model: BrokerModel, method: str, parts: list[str], body: bytes) -> Found | None:
     """Status and JSON body of a route of quotas, None for any other route. A body of None is empty."""
     quotas = model.quotas
     match (method, *parts):
@@ -75,10 +86,7 @@ def _policies(model: BrokerModel, namespace: str) -> dict[str, Any]:
 
 
 def _rate(rate: Rate, side: str) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        f"{side}ThrottlingRateInMsg": rate.messages,
-        f"{side}ThrottlingRateInByte": rate.size,
-    }
+    document: dict[str, Any] = {f"{side}ThrottlingRateInMsg": rate.messages, f"{side}ThrottlingRateInByte": rate.size}
     if side == DISPATCH:
         document |= {"relativeToPublishRate": rate.relative, "ratePeriodInSecond": rate.period}
     return document

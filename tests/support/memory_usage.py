@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bundlekeel.ports import Clock, FeedState, FeedStatus
 from bundlekeel.quotas.ports import ReceivedUsage, UsageTables
-from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.quotas.published.usage_messages import PassedUsage, ResourceGroupUsage, UsageMessage
 
 
 class MemoryUsageFeed:

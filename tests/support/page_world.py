@@ -30,9 +30,9 @@ from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.outside import Outside
-from dev.loop_thread import LoopThread
 from tests.support.apps import ROUTES
 from tests.support.builders import report
+from tests.support.loop_thread import LoopThread
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata

@@ -11,13 +11,31 @@ import msgspec
 import numpy as np
 
 from bundlekeel.compat.reports import decode_columns, decode_reports
-from bundlekeel.compat.shedders import CompatPicture, select, shed
-from bundlekeel.model.load import BrokerReport
+from bundlekeel.compat.shedders import CompatPicture, Placer, shed
+from bundlekeel.model.load import BrokerReport, Ints
 from bundlekeel.model.parameters import Parameters, compat_defaults
 from bundlekeel.planning.memory import CompatMemory
 
 _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
+
+
+def select(
+    picture: CompatPicture,
+    params: Parameters,
+    memory: CompatMemory,
+    placement: str,
+    row: int,
+    candidates: Ints,
+    seed: int = 0,
+) -> tuple[Ints, int, CompatMemory]:
+    """Return (rows of the set from which the class draws, drawn row, new memory); an empty set and -1 without one.
+
+    `row`: row of the bundle; -1: a bundle without data.
+    """
+    placer = Placer(picture, params, memory, placement, seed)
+    allowed, drawn = placer.select(row, candidates)
+    return allowed, drawn, placer.memory()
 
 
 def picture(reports: Sequence[BrokerReport]) -> CompatPicture:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bundlekeel.quotas.groups import Rates
-from bundlekeel.quotas.lines import Lines
-from bundlekeel.quotas.usage import Key, TopicRates, UsageLine
+from bundlekeel.quotas.rules.groups import Rates
+from bundlekeel.quotas.rules.lines import Lines
+from bundlekeel.quotas.rules.usage import Key, TopicRates, UsageLine
 
 
 def told(samples: Iterable[tuple[str, str, Rates]]) -> list[TopicRates]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from bundlekeel.model.errors import AdminRefused, AdminUnreachable
 from bundlekeel.ports.commands import Permit
-from bundlekeel.quotas.enforce import PolicyKey, Rate
-from bundlekeel.quotas.native import ResourceGroup
 from bundlekeel.quotas.ports import NamespaceRates
-from bundlekeel.quotas.usage import TopicRates, topic_of
+from bundlekeel.quotas.rules.rate_plan import PolicyKey, Rate
+from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
+from bundlekeel.quotas.rules.usage import TopicRates, topic_of
 
 if TYPE_CHECKING:
     from tests.support.memory_admin import BrokerModel

@@ -11,8 +11,8 @@ from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.load import TopicLoad
 from bundlekeel.ports import DocumentChange
-from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.quotas.usage import topic_of
+from bundlekeel.quotas.rules.rate_plan import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.rules.usage import topic_of
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.outside import Outside
 from tests.support.memory_admin import BrokerModel, MemoryAdmin

@@ -246,7 +246,7 @@ export interface CandidateView {
   code: string | null;
   /** meaning of the code */
   explanation: string;
-  /** score with the bundle, a ratio; null: not computed */
+  /** score that the destination would have with the bundle, a ratio; null: not computed */
   score_after: number | null;
   /** current score, a ratio */
   score_before: number;
@@ -480,7 +480,7 @@ export interface DrainView {
   blocked: Record<string, number>;
   /** a broker id */
   broker: string;
-  /** sum over all bundles of the seconds that they stayed since the drain started */
+  /** sum over all bundles of the broker: seconds from the start of the drain until the bundle left */
   bundle_seconds: number;
   /** operator or component that made the request */
   by: string;

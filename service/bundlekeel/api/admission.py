@@ -270,7 +270,7 @@ def _too_busy(why: str) -> Response:
 
 
 def _too_slow() -> Response:
-    return _too_busy("clients read their responses too slowly")
+    return _too_busy("too many responses wait for clients that read slowly")
 
 
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:

@@ -99,7 +99,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
 # Texts for those error types of pydantic that are not about a value.
 _REASONS = {
     "missing": "it is missing",
-    "missing_to_execute": "it is missing: what is carried out (execute: true) needs a reason",
+    "missing_to_execute": "missing: a change that is executed (`execute: true`) needs a reason",
     "string_too_short": "it is empty",
     "model_attributes_type": "must be a JSON object",
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
@@ -146,7 +146,15 @@ def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
     schema = {"$ref": "#/components/schemas/Problem"}
     again = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}}
     return {
-        status: {"description": text, "content": {MEDIA_TYPE: {"schema": schema, "examples": _examples_of(status)}}}
+        status: {
+            "description": text,
+            "content": {
+                MEDIA_TYPE: {
+                    "schema": schema,
+                    "examples": {kind: {"$ref": f"#/components/examples/{kind}"} for of, kind in KINDS if of == status},
+                }
+            },
+        }
         | (again if status in (429, 503) else {})
         for status, text in texts.items()
     }
@@ -165,10 +173,6 @@ def examples() -> dict[str, dict[str, Any]]:
             for (status, kind), text in KINDS.items()
         }
     return {kind: {"value": msgspec.json.decode(body)} for kind, body in bodies.items()}
-
-
-def _examples_of(status: int) -> dict[str, Any]:
-    return {kind: {"$ref": f"#/components/examples/{kind}"} for of, kind in KINDS if of == status}
 
 
 def _title(status: int) -> str:

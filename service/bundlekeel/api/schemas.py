@@ -122,11 +122,17 @@ class PlanBody(Body):
         max_length=100,
         description="plan with these additional brokers, which are empty and of median size",
     )
-    traffic_scale: float = Field(default=1.0, gt=0, le=MOST_SCALE, strict=True, description="factor for all traffic")
+    traffic_scale: float = Field(
+        default=1.0,
+        gt=0,
+        le=MOST_SCALE,
+        strict=True,
+        description="factor by which the traffic of all bundles is multiplied",
+    )
     ignore_hit_counts: bool | None = Field(
         default=None,
         strict=True,
-        description="skip the waiting period; null: only with changed brokers or traffic",
+        description="do not wait for hit counts; null: do not wait only if the request changes brokers or traffic",
     )
     forwarded: bool = Field(
         default=False, strict=True, description="set by followers that forward a request; clients never set it"

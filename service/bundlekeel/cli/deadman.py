@@ -27,8 +27,8 @@ from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES
 
 GOOD = ("alive", "not_taken_over")
 
-_AFTER_HELP = "Age of the last completed cycle after which to restore."
-_CONFIRM_HELP = "Confirm for this long before restoring, in case a clock is wrong."
+_AFTER_HELP = "Restore the brokers' own shedding when the last completed cycle is older than this."
+_CONFIRM_HELP = "Observe for this long before the restore, in case a clock is wrong."
 
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
@@ -48,7 +48,7 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         ] = "",
         _once: Annotated[bool, typer.Option("--once", hidden=True)] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, without doing it.")] = False,
-        by: Annotated[str, typer.Option("--by", help="Name to record for a restore.")] = "",
+        by: Annotated[str, typer.Option("--by", help="Name of the requester, for the journal of a restore.")] = "",
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:

@@ -65,7 +65,8 @@ def verify(
         typer.Argument(metavar="FILE", help="Journal and its rotated files. Default: those of the settings."),
     ] = None,
     head: Annotated[
-        str, typer.Option("--head", metavar="HASH", help="Hash from an earlier check that must be in the journal.")
+        str,
+        typer.Option("--head", metavar="HASH", help="Hash that an earlier check printed; the journal must contain it."),
     ] = "",
     part: Annotated[
         bool,

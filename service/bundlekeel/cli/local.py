@@ -111,7 +111,7 @@ def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         except ConfigError as error:
             if error.field != "metadata_store":
                 raise
-            hint = "`where` reads the metadata store itself; with --if-unowned it asks a sidecar"
+            hint = "`where` asks a sidecar only with --if-unowned"
             raise CliError(f"{as_cli_error(error)}; {hint}", USAGE) from None
         tell(places, typed(list[Place], tables.where), sidecar.output)
         _warn_of_absent_topic(decoded(list[Place], places))

@@ -28,9 +28,10 @@ NameArgument = Annotated[
 ]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Execute the change. Default: a dry run.")]
 OverrideOption = Annotated[
-    bool, typer.Option(OVERRIDE_OPTION, help="Move it even if it moved recently, also straight back.")
+    bool,
+    typer.Option(OVERRIDE_OPTION, help="Move the bundle even if it moved recently, also back to its previous broker."),
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="With --yes: wait for the end.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="With --yes: wait until the moves or splits have ended.")]
 
 
 @connected_once
@@ -104,7 +105,8 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
         typer.Option("--at", metavar="HASH", help="Hash to split at, e.g. 0x40000000; repeatable in modular clusters."),
     ] = None,
     unload: Annotated[
-        bool, typer.Option("--unload", help="Then move the children to other brokers, cycle by cycle.")
+        bool,
+        typer.Option("--unload", help="After the split, move the new bundles to other brokers in the next cycles."),
     ] = False,
     yes: CarryOutOption = False,
     wait: WaitOption = False,

@@ -92,16 +92,21 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
             callback=broker_id,
         ),
     ] = None,
-    scale: Annotated[float, typer.Option("--scale", metavar="FACTOR", help="Factor for all traffic.")] = 1.0,
+    scale: Annotated[
+        float,
+        typer.Option("--scale", metavar="FACTOR", help="Factor by which the traffic of all bundles is multiplied."),
+    ] = 1.0,
     ignore_hit_counts: Annotated[
         bool,
         typer.Option(
-            "--ignore-hit-counts", help="Do not wait for hit counts. Default if brokers or traffic are changed."
+            "--ignore-hit-counts", help="Do not wait for hit counts. Default if the command changes brokers or traffic."
         ),
     ] = False,
     keep_hit_counts: Annotated[
         bool,
-        typer.Option("--keep-hit-counts", help="Wait for hit counts. Default if brokers and traffic are unchanged."),
+        typer.Option(
+            "--keep-hit-counts", help="Wait for hit counts. Default if the command changes neither brokers nor traffic."
+        ),
     ] = False,
 ) -> None:
     """Show what would move now, and why: moves, load before and after, refusals. A dry run that changes nothing."""

@@ -70,12 +70,20 @@ def bundles(
     session: Session,
     broker: Annotated[
         str | None,
-        typer.Option("--broker", help="Broker of the bundles.", autocompletion=completion.brokers, callback=broker_id),
+        typer.Option(
+            "--broker", help="List only bundles of this broker.", autocompletion=completion.brokers, callback=broker_id
+        ),
     ] = None,
     namespace: NamespaceOption = None,
     limit: Annotated[
         int,
-        typer.Option("--limit", metavar="COUNT", min=1, max=1_000_000, help="Number of bundles, the largest first."),
+        typer.Option(
+            "--limit",
+            metavar="COUNT",
+            min=1,
+            max=1_000_000,
+            help="Number of bundles to list, those with the most load first.",
+        ),
     ] = 50,
 ) -> None:
     """Show the load of each bundle: latest, short and long term; whether it may move, and its destination."""

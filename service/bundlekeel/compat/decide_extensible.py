@@ -102,7 +102,8 @@ class TransferTurn:
     def snapshot(self) -> tuple[Snapshot, list[dict[str, str]]]:
         """Return the snapshot of the load data, and one fault per record that cannot be read."""
         loads: list[BrokerLoadData] = []
-        excluded = [ExcludedBroker(broker_id=name, code=str(Code.NO_LOAD_DATA)) for name in self._without_data()]
+        missing = [name for name in dict.fromkeys(self.missing) if name not in self.brokers]
+        excluded = [ExcludedBroker(broker_id=name, code=str(Code.NO_LOAD_DATA)) for name in missing]
         tops: dict[str, BundleLoads] = {}
         torn: list[dict[str, str]] = []
         for broker, raw in self.brokers.items():
@@ -148,6 +149,3 @@ class TransferTurn:
             recent_brokers=self.recent_brokers,
         )
         return picture, unread
-
-    def _without_data(self) -> list[str]:
-        return [name for name in dict.fromkeys(self.missing) if name not in self.brokers]

@@ -140,7 +140,6 @@ class _Targets:
 
 
 def _threshold(context: Context) -> float:
-    """Return the strategy's threshold as a ratio, for the explanation of moves."""
     params = context.params
     percents = {
         "threshold": params.threshold_percent,

@@ -17,24 +17,6 @@ from bundlekeel.model.snapshot import Bools
 from bundlekeel.planning.memory import CompatMemory
 
 
-def select(
-    picture: CompatPicture,
-    params: Parameters,
-    memory: CompatMemory,
-    placement: str,
-    row: int,
-    candidates: Ints,
-    seed: int = 0,
-) -> tuple[Ints, int, CompatMemory]:
-    """Return (brokers from which Pulsar's placement draws, drawn broker, new memory). Brokers are rows of `picture`.
-
-    Without candidates, the set is empty and the row -1. `row`: row of the bundle; -1: a bundle without data.
-    """
-    placer = Placer(picture, params, memory, placement, seed)
-    allowed, drawn = placer.select(row, candidates)
-    return allowed, drawn, placer.memory()
-
-
 class Placer:
     """Selects targets for one bundle at a time, as the broker does for the bundles of one cycle."""
 
@@ -46,8 +28,8 @@ class Placer:
         self._random = np.random.default_rng(abs(seed))
 
     def select(self, row: int, candidates: Ints) -> tuple[Ints, int]:
-        """Return the brokers (rows) from which Pulsar draws, and the drawn one. `candidates`: rows in the order of
-        Java's set."""
+        """Return the brokers (rows) from which Pulsar draws, and the drawn one (-1: no candidates). `candidates`: in
+        Java's order."""
         if len(candidates) == 0:
             return candidates, -1
         allowed = self._rule.allowed(row, candidates)

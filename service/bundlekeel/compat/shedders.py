@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 
 from bundlekeel.compat.avg import avg
 from bundlekeel.compat.picture import BundleColumns, CompatPicture
-from bundlekeel.compat.placement import Placer, select
+from bundlekeel.compat.placement import Placer
 from bundlekeel.compat.result import CompatResult
 from bundlekeel.compat.threshold import overload, threshold
 from bundlekeel.compat.uniform import uniform
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.planning.memory import CompatMemory
 
-__all__ = ["COMPAT_SHEDDERS", "BundleColumns", "CompatPicture", "CompatResult", "Placer", "select", "shed"]
+__all__ = ["COMPAT_SHEDDERS", "BundleColumns", "CompatPicture", "CompatResult", "Placer", "shed"]
 
 _Shedder = Callable[[CompatPicture, Parameters, CompatMemory, str], CompatResult]
 

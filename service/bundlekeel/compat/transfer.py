@@ -197,7 +197,7 @@ class _Cycle:
             relief=_divide(traffic * ((most.ema - least.ema) / 2), most.ema),
             # One iterator for all bundles of the giver, so a bundle that it has passed is not checked again.
             others=(item for item in self.picture.top[taker] if self.picture.may_go(item, taker, giver))
-            if self._transfers() and taker in self.picture.top
+            if self.params.transfer_enabled and taker in self.picture.top
             else None,
         )
         left = len(bundles)
@@ -216,7 +216,7 @@ class _Cycle:
             if self.params.transfer_debug_mode:
                 pair.gained += sum(item.throughput for item in back)
             self.unloads += [Unload(taker, item.name, giver, reason) for item in back]
-            self.unloads.append(Unload(giver, bundle.name, taker if self._transfers() else "", reason))
+            self.unloads.append(Unload(giver, bundle.name, taker if self.params.transfer_enabled else "", reason))
             pair.marked += bundle.throughput
             left -= 1
         if pair.marked > 0:
@@ -246,9 +246,6 @@ class _Cycle:
 
     def _stale(self, load: Load) -> bool:
         return self.picture.now_ms - load.updated_at > self.params.load_data_ttl_seconds * 1000
-
-    def _transfers(self) -> bool:
-        return self.params.transfer_enabled
 
     def _excluded(self, bundle: TopBundle) -> bool:
         return self.params.compat != "4.0" and namespace_of(bundle.name) in self.params.excluded_namespaces

@@ -357,7 +357,7 @@ class Runtime:
         done, late = await asyncio.wait(names, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         for task in late:
             task.cancel()
-            _log.warning("a step of the shutdown took too long and was cancelled", step=names[task])
+            _log.warning("a step of the shutdown was cancelled, because it took too long", step=names[task])
         for task in done:
             error = None if task.cancelled() else task.exception()
             if error is not None:

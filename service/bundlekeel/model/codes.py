@@ -16,8 +16,8 @@ OUTCOMES: Final[tuple[str, ...]] = get_args(OutcomeWord)
 EFFECTS: Final = ("helped", "no_benefit", "worse")
 
 
-class Code(StrEnum):
-    """A reason, as a word with an explanation. Words of Pulsar keep its spelling (`UnloadDecision.Reason`, PIP-192)."""
+class ExplainedCode(StrEnum):
+    """A reason, as a word with an explanation."""
 
     explanation: str
 
@@ -27,6 +27,10 @@ class Code(StrEnum):
         member._value_ = word
         member.explanation = explanation
         return member
+
+
+class Code(ExplainedCode):
+    """Why something was decided or refused. Words of Pulsar keep its spelling (`UnloadDecision.Reason`, PIP-192)."""
 
     # verdicts, in Pulsar's words
     OVERLOADED = (

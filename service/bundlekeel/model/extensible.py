@@ -80,13 +80,11 @@ def extensible_snapshot(
     *,
     wall_ms: int,
     excluded: Iterable[ExcludedBroker] = (),
-    averages: Averages | None = None,
 ) -> Snapshot:
     """Build a read-only snapshot of an extensible cluster.
 
     `loads`: load data of the brokers; brokers whose load is unknown are excluded. `tops`: largest bundles by broker.
-    `excluded`: registered brokers without usable load data. `averages`: None: the present traffic of each bundle counts
-    as its only sample.
+    `excluded`: registered brokers without usable load data. The averages have one sample, the present traffic.
     """
     reports, left_out = [], list(excluded)
     for load in loads:
@@ -97,7 +95,7 @@ def extensible_snapshot(
             left_out.append(ExcludedBroker(broker_id=load.broker_id, code=fault[0], detail=fault[1]))
     return build_snapshot(
         reports=reports,
-        averages=_sampled_once(reports) if averages is None else averages,
+        averages=_sampled_once(reports),
         wall_ms=wall_ms,
         mode="extensible",
         excluded=left_out,

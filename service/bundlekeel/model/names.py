@@ -46,11 +46,6 @@ class BundleName:
         """Return the hash range in Pulsar's spelling, for example `0x00000000_0x40000000`."""
         return f"0x{self.lower:08x}_0x{self.upper:08x}"
 
-    @property
-    def tenant(self) -> str:
-        """Return the tenant, the first part of the namespace."""
-        return self.namespace.split("/", 1)[0]
-
     def covers(self, topic_hash: int) -> bool:
         """Return whether a topic with this hash belongs to the bundle."""
         return self.lower <= topic_hash and (topic_hash < self.upper or self.upper == FULL_UPPER)

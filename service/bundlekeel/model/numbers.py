@@ -68,12 +68,10 @@ def number(value: object, *, field: str, lowest: float = 0.0, highest: float = M
     return result
 
 
-def setting(
-    values: Mapping[str, object], key: str, default: float, *, lowest: float = 0.0, highest: float = MAX_INT
-) -> float:
+def setting(values: Mapping[str, object], key: str, default: float, *, lowest: float = 0.0) -> float:
     """Return the number of a broker setting; `default` if it is missing or not usable."""
     try:
-        return number(values.get(key, default), field=key, lowest=lowest, highest=highest)
+        return number(values.get(key, default), field=key, lowest=lowest, highest=MAX_INT)
     except CodecError:
         return default
 

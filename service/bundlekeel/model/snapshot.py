@@ -190,13 +190,11 @@ def build_snapshot(
     mode: str = "modular",
     excluded: Iterable[ExcludedBroker] = (),
     capacity: Sequence[CapacityOverride] = (),
-    quantise: bool = True,
 ) -> Snapshot:
     """Build a read-only snapshot from reports and averages.
 
     A bundle that two brokers report (in transit) belongs to the broker with the newer report, and its traffic is
-    subtracted from the total of the other broker. `quantise`: round the values, so that a recorded snapshot is
-    identical.
+    subtracted from the total of the other broker. Values are rounded, so that a recorded snapshot is identical.
     """
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
@@ -206,13 +204,13 @@ def build_snapshot(
     names = [name for report in ordered for name in report.bundle_names]
     rows = np.concatenate([averages.rows(()), *map(averages.rows_of, ordered)])
     keep = _without_duplicates(ordered, names, rows)
-    brokers = _broker_table(ordered, keep, capacity, quantise=quantise)
+    brokers = _broker_table(ordered, keep, capacity)
     if any(mask is not None for mask in keep):
         marks = np.concatenate(
             [np.ones(len(r.bundle_names), bool) if k is None else k for r, k in zip(ordered, keep, strict=True)]
         )
         names, rows = [name for name, mask in zip(names, marks.tolist(), strict=True) if mask], rows[marks]
-    bundles = _bundle_table(ordered, keep, _Named(names, rows, averages), quantise=quantise)
+    bundles = _bundle_table(ordered, keep, _Named(names, rows, averages))
     freeze(brokers, bundles)
     return Snapshot(
         wall_ms=wall_ms,
@@ -239,8 +237,6 @@ def _broker_table(
     reports: Sequence[BrokerReport],
     keep: Sequence[Bools | None],
     capacity: Sequence[CapacityOverride],
-    *,
-    quantise: bool,
 ) -> BrokerTable:
     count = len(reports)
     shape = count, len(RESOURCES)
@@ -258,8 +254,7 @@ def _broker_table(
         marks = wrong_limit_marks(usage[row], limit[row]) if report.cores is None else ()
         overridden.append((*touched, *marks))
     fill_from_traffic(usage, traffic, from_traffic)
-    if quantise:
-        usage, limit, traffic = (np.round(values, _DECIMALS) for values in (usage, limit, traffic))
+    usage, limit, traffic = (np.round(values, _DECIMALS) for values in (usage, limit, traffic))
     return BrokerTable(
         ids=tuple(report.broker_id for report in reports),
         usage=usage,
@@ -327,9 +322,7 @@ class _Named:
     averages: Averages
 
 
-def _bundle_table(
-    reports: Sequence[BrokerReport], keep: Sequence[Bools | None], named: _Named, *, quantise: bool
-) -> BundleTable:
+def _bundle_table(reports: Sequence[BrokerReport], keep: Sequence[Bools | None], named: _Named) -> BundleTable:
     names = named.names
     sizes = [len(r.bundle_names) if k is None else int(k.sum()) for r, k in zip(reports, keep, strict=True)]
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
@@ -340,10 +333,9 @@ def _bundle_table(
         [r.bundle_counts if k is None else r.bundle_counts[k] for r, k in zip(reports, keep, strict=True)], 3
     )
     short, long, samples = named.averages.columns(named.rows)
-    if quantise:
-        # A stored average above 0 that rounds to 0 predicts nothing, so the present report replaces it.
-        short = np.where((short > 0) & (np.round(short, _DECIMALS) == 0), latest, short)
-        latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
+    # A stored average above 0 that rounds to 0 predicts nothing, so the present report replaces it.
+    short = np.where((short > 0) & (np.round(short, _DECIMALS) == 0), latest, short)
+    latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
     namespaces, namespace = named.averages.namespaces(names, named.rows)
     # The namespace alone shows a system bundle, so the check runs once per namespace.
     system_namespace = np.array([is_system_bundle(f"{text}/x") for text in namespaces], dtype=bool)

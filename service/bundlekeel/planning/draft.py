@@ -50,10 +50,9 @@ class _State:
 class Offer:
     """Predicted scores of a source and a target broker, for each of several bundles if only this bundle moved.
 
-    `rows`: row numbers of the bundles. `target_after`: infinite if the bundle may not move to the target.
+    `target_after`: infinite if the bundle may not move to the target.
     """
 
-    rows: Ints
     source_after: Floats
     target_after: Floats
 
@@ -234,12 +233,6 @@ class Draft:
         usage[:, CPU] = self.base_cpu()
         return score_of(usage, self.limit, self.weights)
 
-    def loaded_score(self) -> Floats:
-        """Return the score that each broker would have without the CPU that no bundle causes."""
-        usage = self.usage.copy()
-        usage[:, CPU] -= self.base_cpu()
-        return score_of(usage, self.limit, self.weights)
-
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
         """Return the score for each row of `usage`. `broker`: the broker whose limits apply, or one broker per row."""
         scored: Floats | None = None
@@ -280,7 +273,7 @@ class Draft:
             target_score[:] = np.inf
         if self.bans is not None:
             target_score[self.bans.forbidden(rows, source, target)] = np.inf
-        return Offer(rows, self.without(rows, source), target_score)
+        return Offer(self.without(rows, source), target_score)
 
     def without(self, rows: Ints, source: int) -> Floats:
         """Return the score that `source` would have without one bundle, for each of these bundles (rows)."""

@@ -63,13 +63,13 @@ __all__ = [
 
 
 class Clock(Protocol):
-    """The clocks.
+    """Time of this process.
 
     Deadlines use `boot`, which also counts time of a suspended host. Stored or displayed times use `wall_ms`.
     """
 
     def boot(self) -> float:
-        """Return seconds on the boot clock (CLOCK_BOOTTIME)."""
+        """Return the seconds since the machine's boot (CLOCK_BOOTTIME)."""
 
     def wall_ms(self) -> int:
         """Return Unix time in ms.
@@ -78,19 +78,19 @@ class Clock(Protocol):
         """
 
     async def sleep(self, seconds: float) -> None:
-        """Wait. Tests advance a virtual clock instead."""
+        """Wait for `seconds`. Tests advance a virtual clock instead."""
 
 
-# --- the picture -----------------------------------------------------------------------------------------
+# --- the view of the cluster -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawClusterView:
-    """A view of the cluster: the decoded records of a load source at one time.
+    """A view of the cluster: the decoded load reports and addresses of all registered brokers at one time.
 
-    `mode`: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable reports, sorted by broker
-    id. `excluded`: registered brokers without a usable record. `endpoints`: every registered broker. `generation`:
-    grows with each change. `awaited`: brokers whose load is an estimate now, and will be known in a few seconds.
+    `mode`: load manager of the brokers: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable
+    load reports, sorted by broker id. `excluded`: registered brokers without one. `endpoints`: addresses by broker id.
+    `generation`: grows with each change. `awaited`: brokers whose load is only an estimate for a few seconds more.
     """
 
     wall_ms: int
@@ -110,7 +110,7 @@ class LoadSource(Protocol):
         """Start watching. Returns once watches are requested, even if the store is unreachable."""
 
     async def picture(self) -> RawClusterView:
-        """Return the latest view of the cluster, with the time of each report (`dated`).
+        """Return the latest view of the cluster, with the time of each report.
 
         Raises SnapshotError before the first view, and StoreError while the connection is lost.
         """
@@ -119,7 +119,7 @@ class LoadSource(Protocol):
         """Wait until a view newer than `generation` exists. Returns False after `timeout` seconds."""
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-        """Return the stored averages of these bundles: from bundle-data, or else from resource quotas.
+        """Return the traffic averages that brokers stored for these bundles (bundle-data, else resource quotas).
 
         Bundles without stored averages are omitted.
         """
@@ -137,10 +137,10 @@ class Ownership(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRecords:
-    """Policies in the stores.
+    """Policies that restrict the placement of bundles, from the metadata and configuration stores.
 
     `isolation`: in the order of Pulsar's map. `failure_domains`: brokers by domain. `anti_affinity`: group by
-    namespace. `unreadable`: namespaces whose own record is unusable or has not been read yet.
+    namespace. `unreadable`: namespaces whose local policies are unusable or have not been read yet.
     """
 
     isolation: tuple[IsolationPolicy, ...] = ()
@@ -162,7 +162,7 @@ class Metadata(Protocol):
         """Return the broker id of Pulsar's own load-manager leader, or None."""
 
     async def topics(self, bundle: str) -> list[str]:
-        """Return the persistent topics of the bundle from metadata: full names, partitions included. May be empty."""
+        """Return the bundle's persistent topics in the metadata store: full names, partitions included."""
 
     async def tenants(self) -> list[str]:
         """Return all tenants, sorted, including those without namespaces."""
@@ -171,11 +171,10 @@ class Metadata(Protocol):
         """Return all namespaces (`tenant/ns`), sorted. Reads every tenant."""
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
-        """Return isolation policies and failure domains of a Pulsar cluster, and anti-affinity groups of these
-        namespaces.
+        """Return isolation policies and failure domains of a cluster, and anti-affinity groups of these namespaces.
 
-        This is cheap enough for every cycle: a record is read again only after a change. Raises StoreError or
-        CodecError if a record that concerns all namespaces cannot be read.
+        A record is read again only after a change. Raises StoreError or CodecError if a record that concerns all
+        namespaces cannot be read.
         """
 
     async def migration(self) -> StoreMigration:
@@ -209,9 +208,9 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentChange:
-    """One change of a node in a fenced write.
+    """One change of a node by `write_fenced`.
 
-    `data`: new content; None: delete the node. `version`: required version; -1: any. `create`: create the node.
+    `data`: new content; None: delete the node. `version`: required version; -1: any. `create`: the node must be new.
     """
 
     path: str
@@ -221,35 +220,35 @@ class DocumentChange:
 
 
 class Coordination(Protocol):
-    """Seats, leadership and shared state under `/bundlekeel/{cluster}`.
+    """Seats (a sidecar's right to read the cluster and lead), leadership and shared state in ZooKeeper.
 
-    Paths are relative to that root, e.g. `state/ledger`. While the connection is suspended every call raises StoreError
-    immediately instead of waiting in the library's queue.
+    Paths are relative to `/bundlekeel/{cluster}`, e.g. `state/ledger`. While the connection is suspended every call
+    raises StoreError immediately instead of waiting in the library's queue.
     """
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as the library knows."""
+        """Whether ZooKeeper is connected, as far as the client library knows."""
 
     @property
     def obstacle(self) -> str:
-        """Known reason why there is no connection; empty: none is known."""
+        """Reason why ZooKeeper is not connected; empty: unknown, or it is connected."""
 
     @property
     def session_seconds(self) -> float:
-        """The *negotiated* session time-out; 0.0 before the first session."""
+        """The session time-out that ZooKeeper granted; 0.0 before the first session."""
 
     async def start(self) -> None:
-        """Start connecting in the background. Never raises for an unreachable store."""
+        """Connect to ZooKeeper in the background. Never raises if it is unreachable."""
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """Occupy the lowest free seat. Returns the member with `seat` set; None: all seats are occupied."""
+        """Occupy the lowest free seat. Returns the sidecar `member` with `seat` set; None: all `seats` are occupied."""
 
     async def members(self) -> list[Member]:
-        """Return the members that have a seat, by seat."""
+        """Return the sidecars that have a seat, ordered by seat number."""
 
     async def leader(self) -> Member | None:
-        """Return the leader, with its epoch, or None."""
+        """Return the leading sidecar with its epoch (number of its term of leadership), or None."""
 
     async def campaign(self, member: Member) -> int | None:
         """Try to become leader: create the leader node and advance the epoch in one transaction.
@@ -258,7 +257,7 @@ class Coordination(Protocol):
         """
 
     async def still_leading(self, epoch: int) -> bool:
-        """Return whether this session owns the leader node and the epoch is still `epoch`; one round trip."""
+        """Return whether this process still leads in term `epoch`, from the store; one round trip."""
 
     async def resign(self, epoch: int) -> None:
         """Delete the leader node if this session owns it; otherwise do nothing."""
@@ -276,34 +275,31 @@ class Coordination(Protocol):
         """
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """Apply all changes or none, and only if this process still leads in `epoch`.
+        """Apply all changes or none, and only if this process still leads in term `epoch`.
 
-        Raises LeadershipLost if the epoch is over, StaleWrite if a version did not match.
+        Raises LeadershipLost if that term is over, StaleWrite if a node's version did not match.
         """
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """Replace a node if it still has `version` (None: create it). Any replica may do that. Returns the new version.
+        """Replace a node if it still has `version` (None: create it). Returns the new version.
 
-        Raises StaleWrite if the version does not match.
+        Sidecars that do not lead may call this, too. Raises StaleWrite if the version does not match.
         """
 
     async def create_sequential(self, path: str, data: bytes) -> str:
-        """Create `path` + a sequence number (a request for the leader). Returns the full relative path."""
+        """Create a request for the leader: a node named `path` + a sequence number. Returns its relative path."""
 
     async def paths(self) -> list[str]:
         """Return the paths of all nodes below the root, children first; empty: the root is missing."""
 
     async def erase(self, paths: Sequence[str]) -> None:
-        """Delete these nodes and the root; all or none. The paths must be those of all existing nodes.
+        """Delete these nodes and the root, or none of them. `paths` must contain every existing node.
 
-        Raises StaleWrite if nodes were added or removed meanwhile, because a sidecar started or stopped.
+        Raises StaleWrite if nodes were added or removed after `paths` was read, because a sidecar started or stopped.
         """
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait for a change of leader, seats, operators' requests or connection.
-
-        Returns False after `timeout` seconds.
-        """
+        """Wait for a change of leader, seats, operators' requests or connection; False after `timeout` seconds."""
 
     async def close(self) -> None:
         """Close the session, which ends seat and leadership, and disconnect."""
@@ -313,53 +309,52 @@ class Coordination(Protocol):
 
 
 class BrokerAdmin(Protocol):
-    """Read access to the admin REST API of the brokers. Calls that change a cluster are in `ports.commands`."""
+    """Reads from the admin REST API of the brokers that change nothing. `ports.commands` has calls with changes."""
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Set the current brokers: the only hosts that are called, directly or by a redirect."""
+        """Replace the brokers that may be called, directly or after a redirect. No other host is called."""
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        """Return the effective settings of that broker (GET, harmless)."""
+        """Return the effective settings of that broker."""
 
     async def dynamic_configuration(self) -> dict[str, str]:
-        """Return the dynamic overrides stored for the cluster (GET, harmless)."""
+        """Return the dynamic broker settings stored for the cluster, by name."""
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
-        """Return the full names of the topics of a bundle, from its owner (`topicHashPositions`, harmless)."""
+        """Return the full names of the topics of a bundle, from its owner (`topicHashPositions`)."""
 
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
-        """Return the topics of a bundle with hash, traffic and sessions, from its owner (harmless), sorted by name.
+        """Return the topics of a bundle with hash, traffic and sessions, from its owner, sorted by name.
 
-        A topic without statistics has no traffic.
+        The traffic of a topic without statistics is 0.
         """
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
-        """Return all bundles of that broker with traffic and counts (`/admin/v2/broker-stats/topics`, harmless,
-        streamed).
+        """Return all bundles of that broker with traffic and counts (`/admin/v2/broker-stats/topics`).
 
         The values are as old as the broker's last statistics run.
         """
 
     async def cpu_load(self, broker_id: str) -> float:
-        """Return the used share of the broker's CPU, 0 to 1, from its JVM (`/admin/v2/broker-stats/mbeans`, harmless).
+        """Return the used share of the broker's CPU, 0 to 1, from its JVM (`/admin/v2/broker-stats/mbeans`).
 
         Raises AdminFault if the JVM does not report it.
         """
 
     async def cpu_seconds(self, broker_id: str) -> float:
-        """Return the CPU seconds that a broker's process has used since its start (`mbeans`, harmless).
+        """Return the CPU seconds that a broker's process has used since its start (`mbeans`).
 
         Raises AdminFault if its JVM does not report them."""
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
-        """Return latency and failures of that broker's clients (`/admin/v2/broker-stats/metrics`, harmless).
+        """Return latency and failures of that broker's clients (`/admin/v2/broker-stats/metrics`).
 
         Failed lookups come from `/metrics/`, and are omitted if that page is not available. Raises AdminRefused,
-        without a request, for brokers with the extensible load manager: a request would advance their averages.
+        without a request, for brokers with the extensible load manager: a request would change their load averages.
         """
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        """Return all bundles that a broker owns, sorted, also those without topics; asked at this broker (harmless).
+        """Return all bundles that a broker reports as its own, sorted, also bundles without topics.
 
         `cluster`: the name of the Pulsar cluster (`clusterName`).
         """
@@ -387,8 +382,7 @@ class Journal(Protocol):
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record durably. Never raises: a full disk is counted and logged, and balancing continues.
 
-        On disk the members `prev`, `hash`, `torn` and `lost` belong to the hash chain. Members of a record with these
-        names are dropped.
+        The JSON members `prev`, `hash`, `torn` and `lost` belong to the file's hash chain, and are dropped in `record`.
         """
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
@@ -405,42 +399,39 @@ class Telemetry(Protocol):
     """Counters and gauges. Names and help are in the adapter (docs/reference/metrics.md is generated from it)."""
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Add to a counter."""
+        """Increase a counter by `amount`."""
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
 
     def time(self, name: str, seconds: float, **labels: str) -> None:
-        """Observe a duration."""
+        """Add a duration to a histogram."""
 
     def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
-        """Set all series of a gauge. `rows`: values of its first label; `columns`: those of its second; NaN: no series.
-
-        The series are created only when they are read, because a thousand brokers have many.
-        """
+        """Set all series of a gauge. `rows`, `columns`: values of its first and second label; NaN: no series."""
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
-        """Drop the series of a gauge whose label value is not in `values`, for example of brokers that left."""
+        """Drop the series of a gauge whose `label` is not in `values`, for example of brokers that left."""
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Return the exposition and its content type. Any thread may call it."""
+        """Return all metrics in a Prometheus text format that `accept` allows, and its content type. Thread-safe."""
 
     def content_type(self, accept: str) -> str:
-        """Return the content type of `render` for this `Accept` header."""
+        """Return the content type that `render` returns for this `Accept` header."""
 
 
 class Peers(Protocol):
     """Client of the other sidecars' APIs.
 
-    A follower forwards dry runs and questions about topics to the leader. A plan is stored only by the sidecar that
-    computed it, so others read it there.
+    Sidecars that do not lead forward dry runs and questions about topics to the leader. A plan is stored only by the
+    sidecar that computed it, so others read it there.
     """
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send POST /api/v1/plans to a sidecar. Raises StoreError if it does not respond."""
+        """Let a sidecar compute a plan (POST /api/v1/plans). Raises StoreError if it does not respond."""
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """Return a plan that a sidecar computed and still stores, or None. Raises StoreError if it does not respond."""
+        """Return the stored plan with this hash from a sidecar, or None. Raises StoreError if it does not respond."""
 
     async def get(self, url: str, path: str) -> Any:
         """Return a sidecar's response to GET `/api/v1/PATH`; None: 404. Raises StoreError if it does not respond."""

@@ -15,17 +15,17 @@ from typing import Protocol
 from bundlekeel.model.errors import LeadershipLost
 
 Permit = Callable[[], None]
-"""Raises if the change is not allowed now. Never waits."""
+"""Check right before a change is sent: raises if the change is not allowed now. Never waits."""
 LookAgain = Callable[[], Awaitable[None]]
-"""Awaited before each broker that is tried for a change. If it raises, no more brokers are tried."""
+"""Check that is awaited before a change is sent to the next broker. If it raises, no more brokers are tried."""
 
 
 def by_person() -> None:
-    """Permit an operator's own command: no lease is needed."""
+    """Permit an operator's own command: it does not need leadership."""
 
 
 async def no_look() -> None:
-    """Skip the check between brokers: an operator's command needs none."""
+    """Skip the `LookAgain` check: an operator's command needs none."""
 
 
 def before_any_term() -> None:
@@ -35,7 +35,7 @@ def before_any_term() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnloadAnswer:
-    """Response to an unload or a split, after redirects: final status, hops (broker ids), and duration in seconds."""
+    """Response to an unload or a split: final HTTP status, ids of all brokers called (redirects), and duration."""
 
     status: int
     hops: tuple[str, ...]
@@ -49,22 +49,20 @@ class BrokerCommands(Protocol):
     """
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """Unload a bundle, and follow 307 redirects from broker `at` (the leader broker if known)."""
+        """Unload a bundle to `destination` (None: any broker). Starts at broker `at` and follows redirects."""
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
-        """Send an authoritative lookup to `broker_id`, which then acquires the bundle. Returns the responding broker's
-        id.
-        """
+        """Let `broker_id` acquire a topic's unowned bundle by a lookup. Returns the owner that the response names."""
 
     async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
-        """Split a bundle at its owner `at`. Children are not unloaded.
+        """Split a bundle at its owner `at`. The new bundles stay there.
 
         `positions`: hashes to split at (`specified_positions_divide`); None: in the middle (`range_equally_divide`).
         Success does not mean that anything was split: re-read the boundaries.
         """
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Store a dynamic override. The value is written as a whole, so the call may be repeated at another broker."""
+        """Set a dynamic broker setting. A repetition has no further effect, so other brokers are tried on failure."""
 
     async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Remove a dynamic override, with retries as in `set_dynamic`. An absent override is not an error."""
+        """Remove a dynamic broker setting, with retries as in `set_dynamic`. An absent one is not an error."""

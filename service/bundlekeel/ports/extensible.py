@@ -14,11 +14,11 @@ FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestLoad:
-    """The newest load data of one extensible broker. Wall-clock times in ms; 0: never.
+    """The newest load data of one broker with the extensible load manager. Times are Unix ms; 0: never.
 
-    `load_ms`, `bundles_ms`: times of arrival here. `withdrawn_ms`: time at which the broker deleted its load data (with
-    a tombstone, because a bundle came or left), if it sent none since; its earlier data are kept. `fault`: (code,
-    detail) if the last message was unusable.
+    `load_ms`, `bundles_ms`: arrival of `load` and `bundles` in this process. `withdrawn_ms`: time at which the broker
+    deleted its load data (because a bundle came or left), if it sent none since; the earlier data stay here. `fault`:
+    (code, detail) if the last message was unusable.
     """
 
     load: BrokerLoadData | None = None
@@ -31,10 +31,10 @@ class LatestLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedStatus:
-    """Whether messages of a feed can arrive.
+    """Whether messages of a topic can arrive.
 
-    `state`: `ok` while they can; `stuck`: the client's process does not respond; `down`: it ended or cannot connect (it
-    is restarted). `detail`: the reason. `since_ms`: start of listening without a gap.
+    `state`: `ok` while they can; `stuck`: the Pulsar client's process does not respond; `down`: that process ended or
+    cannot connect (it is restarted). `detail`: the reason. `since_ms`: no message was missed since then (Unix ms).
     """
 
     state: FeedState = "off"
@@ -44,7 +44,7 @@ class FeedStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTables:
-    """Contents of the two load-data topics so far, by broker id.
+    """Newest load data from the two load-data topics, by broker id.
 
     `generation` grows with each message. A broker that is not in `latest` may have had nothing to report since
     `status.since_ms`.
@@ -59,13 +59,13 @@ class LoadFeed(Protocol):
     """The load-data topics of the extensible load manager (PIP-192)."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
+        """Start to listen through any of these brokers. Call it again when they change. Never waits for a broker."""
 
     def tables(self) -> LoadTables:
-        """Return the newest tables. Never raises: `status` shows that a feed is down, and its last values stay."""
+        """Return the newest load data. Never raises: `status` shows a failure, and the last values stay."""
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait until there are newer tables than `generation` or `state` changed. Returns False after `timeout` s."""
+        """Wait for load data newer than `generation`, or a change of `FeedStatus.state`; False after `timeout` s."""
 
     async def close(self) -> None:
         """Stop listening and end the client's process."""
@@ -76,10 +76,10 @@ ChannelVariant = Literal["system_topic", "metadata_store"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelView:
-    """The current ownership channel (service unit states), by bundle. A bundle without an entry is in state Init.
+    """The current ownership channel: the state of each bundle (service unit). A bundle without an entry is in Init.
 
-    `seen_ms`: by bundle, time of arrival of its current state here (Unix ms). `rejected`: the newest messages that the
-    brokers' conflict rules reject, oldest first (at most 100).
+    `seen_ms`: by bundle, time at which this process received its current state (Unix ms). `rejected`: the newest
+    messages that the brokers' conflict rules reject, oldest first (at most 100).
     """
 
     generation: int
@@ -91,21 +91,19 @@ class ChannelView:
 
 
 class Channel(Protocol):
-    """The ownership channel of the extensible load manager, read only; both variants implement it."""
+    """The ownership channel of the extensible load manager, read only: in a system topic or in the metadata store."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Start to follow the channel (the metadata-store variant needs no URLs). Never waits for a broker or the
-        store.
-        """
+        """Start to follow the channel without waiting. The metadata-store variant needs no URLs."""
 
     async def view(self) -> ChannelView:
-        """Return the newest view.
+        """Return the newest view of the channel.
 
         Raises SnapshotError until the channel was read completely once, and StoreError while it cannot be followed.
         """
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """Return one bundle's entry, after everything published before this call was processed.
+        """Return one bundle's entry, after all changes from before this call were processed.
 
         Raises StoreError if that takes longer than the adapter's time limit.
         """

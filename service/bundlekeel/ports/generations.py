@@ -7,7 +7,7 @@ import contextlib
 
 
 class Generations:
-    """Counts changes, and wakes the tasks that wait for one. Use it on one event loop."""
+    """Counts changes, and wakes the tasks that wait for the next change. Use it on one event loop."""
 
     def __init__(self) -> None:
         self.newest = 0

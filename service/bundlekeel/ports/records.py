@@ -15,8 +15,9 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """One event. `reason`: one word in CamelCase, a code if there is one. `text`: one English sentence. `details`:
-    numbers and names as JSON values, never a secret.
+    """One event for operators. `reason`: a code, or another CamelCase word. `text`: one English sentence.
+
+    `member`: id of the sidecar that sends it. `details`: numbers and names as JSON values, never a secret.
     """
 
     event: Event

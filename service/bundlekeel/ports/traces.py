@@ -11,7 +11,7 @@ from typing import Protocol
 class Span:
     """One completed piece of work.
 
-    `start_ms`: Unix ms. `seconds`: duration. `error`: the failure; "": none. `children`: parts of this work.
+    `start_ms`: Unix ms. `seconds`: duration. `error`: why the work failed; "": it did not. `children`: its parts.
     """
 
     name: str
@@ -23,10 +23,10 @@ class Span:
 
 
 class SpanSink(Protocol):
-    """Receives trees of spans and forwards them in the background."""
+    """Receives trees of spans and sends them to a trace collector in the background."""
 
     def add(self, root: Span) -> None:
-        """Add one tree. Returns immediately and never raises. Spans that cannot be sent are counted and dropped."""
+        """Queue one tree of spans. Never waits or raises. Spans that cannot be sent are counted and dropped."""
 
     def close(self) -> None:
         """Send the remaining spans. Blocks for up to a few seconds."""

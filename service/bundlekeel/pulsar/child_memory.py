@@ -1,4 +1,4 @@
-"""Memory limits of child processes that decode what other processes wrote."""
+"""Memory limits of child processes that decode large responses."""
 
 from __future__ import annotations
 

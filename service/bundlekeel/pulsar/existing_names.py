@@ -31,10 +31,10 @@ _LOWER = re.compile(r"0x([0-9a-f]{1,8})", re.IGNORECASE)
 
 
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
-    """Return the topic of this name. It may be missing in the store, because clients create topics by using them.
+    """Return the topic of this name. It need not exist yet, because clients create topics by using them.
 
-    Raises NotFound if the name is not valid, or if it is one word (`orders`) that looks like a broker or is not a
-    topic of public/default.
+    Raises NotFound if the name is not valid, or if it is one word (`orders`) that looks like a broker or is not an
+    existing topic of public/default.
     """
     refuse_namespace(name)
     try:
@@ -73,8 +73,7 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
     valid.
 
     A name counts as a bundle if its last part contains `0x` and it does not begin with `persistent://`. If the cluster
-    has no such bundle, raises NotFound with the nearest one. (Read as a topic, the name would select a bundle that the
-    operator did not mean.)
+    has no such bundle, raises NotFound with the nearest one.
     """
     if not names_bundle(name):
         return None

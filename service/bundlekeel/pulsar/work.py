@@ -40,9 +40,8 @@ async def within(
 ) -> list[asyncio.Task[T]]:
     """Run the jobs in order, `limit` at a time, and wait at most `seconds` (None: until all are done).
 
-    Returns the started tasks in order; when time is over, the last jobs may not have been started. Unfinished tasks
-    continue, and the caller must await or cancel them. If a task fails, all others are cancelled and the failure is
-    raised.
+    Returns the started tasks in order; after a time-out the last jobs may be missing. Unfinished tasks continue, and
+    the caller must await or cancel them. If a task fails, all others are cancelled and the failure is raised.
     """
     loop = asyncio.get_running_loop()
     until = None if seconds is None else loop.time() + seconds
@@ -72,7 +71,7 @@ async def within(
 
 
 async def _first_done(pending: set[asyncio.Task[T]], until: float | None) -> set[asyncio.Task[T]]:
-    """Return the tasks still running when one has ended or the time is over. Raises the failure of a task."""
+    """Wait until a task ends, or until time `until`. Returns the tasks still running. Raises the failure of a task."""
     timeout = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
     done, rest = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     for task in done:

@@ -12,17 +12,17 @@ from bundlekeel.pulsar.admin.failures import decoded_answer
 from bundlekeel.pulsar.admin.routes import namespace_path, rate_path
 from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
 from bundlekeel.pulsar.formats.topics import decode_topic_rates
-from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.quotas.native import ResourceGroup
 from bundlekeel.quotas.ports import NamespaceRates
-from bundlekeel.quotas.protobuf_reports import (
+from bundlekeel.quotas.rates_json import (
     decode_namespace_rates,
     decode_rate,
     decode_resource_group,
     encode_rate,
     encode_resource_group,
 )
-from bundlekeel.quotas.usage import TopicRates
+from bundlekeel.quotas.rules.rate_plan import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
+from bundlekeel.quotas.rules.usage import TopicRates
 
 _PATHS: Final = {PUBLISH: "publishRate", DISPATCH: "dispatchRate"}
 _NOT_FOUND: Final = 404

@@ -22,7 +22,6 @@ from bundlekeel.cli.tables import coded
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
-from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_group
 from bundlekeel.quotas.responses import (
     GroupDetailView,
     GroupView,
@@ -32,6 +31,7 @@ from bundlekeel.quotas.responses import (
     ReportedUsageView,
     TopicView,
 )
+from bundlekeel.quotas.rules.groups import KINDS, QuotaGroup, QuotaLimits, check_group
 from bundlekeel.quotas.settings import parse_size
 from bundlekeel.settings.types import InvalidSetting
 from bundlekeel.views.picture import CodeView
@@ -119,11 +119,14 @@ def _change(session: Session, method: str, path: str, body: Json) -> None:
     try:
         now = decoded(QuotasView, session.client.get("quotas"))
     except CliError as error:
-        typer.echo(f"warning: the change is stored; cannot check whether rates change now: {error}", err=True)
+        typer.echo(
+            f"warning: the change is stored, but Bundlekeel could not check that the brokers apply it: {error}",
+            err=True,
+        )
         return
     if now.obstacle is not None:
         why = f"{now.obstacle}: {now.explanations.get(now.obstacle, '')}"
-        typer.echo(f"warning: no rate changes at the brokers ({why}); see docs/operations/quotas.md", err=True)
+        typer.echo(f"warning: the brokers' rate limits do not change ({why}); see docs/operations/quotas.md", err=True)
 
 
 def _changed(answer: Json, layout: TableLayout) -> RenderableType:

@@ -29,16 +29,18 @@ from bundlekeel.model.numbers import setting
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, RawClusterView, Telemetry
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
-from bundlekeel.quotas.enforce import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
-from bundlekeel.quotas.groups import Membership, resolve
-from bundlekeel.quotas.lines import Lines, latest, lines_of
-from bundlekeel.quotas.namespaces import NamespaceReader
-from bundlekeel.quotas.native import NativePlan
-from bundlekeel.quotas.native_groups import NativeKeeper, NativeWriteResult, add_planned, native_record
-from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.quotas.enforcing.namespaces import NamespaceReader
+from bundlekeel.quotas.enforcing.owned_limits import OwnedLimits
+from bundlekeel.quotas.enforcing.rate_keeper import RateKeeper, RateWriteResult
+from bundlekeel.quotas.enforcing.resource_group_keeper import (
+    NativeWriteResult,
+    ResourceGroupKeeper,
+    add_planned,
+    native_record,
+)
 from bundlekeel.quotas.ports import QuotaAdmin, UsageFeed
+from bundlekeel.quotas.published.usage_listener import UsageListener
 from bundlekeel.quotas.rate_commands import QuotaCommands
-from bundlekeel.quotas.rates import RateKeeper, RateWriteResult
 from bundlekeel.quotas.report import (
     MOST_CHANGES,
     QuotaCycleReport,
@@ -49,12 +51,15 @@ from bundlekeel.quotas.report import (
     publish_topics,
 )
 from bundlekeel.quotas.requests import requests_of
+from bundlekeel.quotas.rules.groups import Membership, resolve
+from bundlekeel.quotas.rules.lines import Lines, latest, lines_of
+from bundlekeel.quotas.rules.rate_plan import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
+from bundlekeel.quotas.rules.resource_group_plan import NativePlan
+from bundlekeel.quotas.rules.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
+from bundlekeel.quotas.rules.usage import Catalogue, UsageTable
 from bundlekeel.quotas.settings import QuotaSettings
-from bundlekeel.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
 from bundlekeel.quotas.stored_groups import DeclaredGroups, GroupRegister
 from bundlekeel.quotas.topic_usage import UsageAnswers, UsageSurvey
-from bundlekeel.quotas.usage import Catalogue, UsageTable
-from bundlekeel.quotas.usage_listener import UsageListener
 
 _log = structlog.get_logger(__name__)
 
@@ -117,7 +122,7 @@ class Quotas:
         admin, commands = parts.adapters.admin, parts.adapters.commands
         self.namespaces = NamespaceReader(admin, parts.config, parts.clock)
         self.rates = RateKeeper(commands, parts.config, self.book, self.namespaces)
-        self.native = NativeKeeper(admin, commands, parts.config, self.book, self.namespaces)
+        self.native = ResourceGroupKeeper(admin, commands, parts.config, self.book, self.namespaces)
         self.usage = UsageSurvey(admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
         self.epoch: int | None = None
         self.report: Json | None = None

@@ -47,7 +47,7 @@ class QuotaFeature(Feature):
 
     async def check_documents(self, coordination: Coordination) -> None:
         """Read the record of the limits that Bundlekeel set."""
-        from bundlekeel.quotas.owned_limits import check_documents
+        from bundlekeel.quotas.enforcing.owned_limits import check_documents
 
         await check_documents(coordination)
 
@@ -59,7 +59,7 @@ class QuotaFeature(Feature):
 
     async def preview_handback(self, out: Outside) -> list[str]:
         """Return messages for the operator: how many rates and ResourceGroups a handback would restore."""
-        from bundlekeel.quotas.restore import quotas_owned
+        from bundlekeel.quotas.enforcing.restore import quotas_owned
 
         return await quotas_owned(out.coordination)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bundlekeel.ports.extensible import FeedStatus
-from bundlekeel.quotas.enforce import Rate
-from bundlekeel.quotas.native import ResourceGroup
-from bundlekeel.quotas.published_usage import PassedUsage
-from bundlekeel.quotas.usage import TopicRates
+from bundlekeel.quotas.published.usage_messages import PassedUsage
+from bundlekeel.quotas.rules.rate_plan import Rate
+from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
+from bundlekeel.quotas.rules.usage import TopicRates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

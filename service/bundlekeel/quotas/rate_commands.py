@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from bundlekeel.ports.commands import Permit
-from bundlekeel.quotas.enforce import PolicyKey, Rate
-from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.rules.rate_plan import PolicyKey, Rate
+from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
 
 
 class QuotaCommands(Protocol):

@@ -14,12 +14,12 @@ import numpy as np
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.load import Floats, Ints
 from bundlekeel.ports import Telemetry
-from bundlekeel.quotas.enforce import EnforcerPlan, Rate, RateChange
-from bundlekeel.quotas.groups import KINDS, Membership, QuotaGroup, Rates
-from bundlekeel.quotas.lines import renumbered
-from bundlekeel.quotas.native import Defect
-from bundlekeel.quotas.shares import Shares, TopicClaims
-from bundlekeel.quotas.usage import Key, UsageTable, sums
+from bundlekeel.quotas.rules.groups import KINDS, Membership, QuotaGroup, Rates
+from bundlekeel.quotas.rules.lines import renumbered
+from bundlekeel.quotas.rules.rate_plan import EnforcerPlan, Rate, RateChange
+from bundlekeel.quotas.rules.resource_group_plan import Defect
+from bundlekeel.quotas.rules.shares import Shares, TopicClaims
+from bundlekeel.quotas.rules.usage import Key, UsageTable, sums
 
 Json = dict[str, Any]
 

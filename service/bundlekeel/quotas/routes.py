@@ -14,8 +14,8 @@ from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.model.errors import ConfigError
-from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.quotas.responses import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
+from bundlekeel.quotas.rules.groups import QuotaGroup, QuotaLimits
 from bundlekeel.quotas.settings import parse_size
 
 Named = Annotated[str, Path(min_length=1, max_length=128, description="name of a quota group", examples=["acme"])]

@@ -20,7 +20,6 @@ from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Peers
 from bundlekeel.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
 from bundlekeel.quotas.report import topic_row
 from bundlekeel.quotas.requests import QuotaRequest, QuotaRequests, requests_of
 from bundlekeel.quotas.responses import (
@@ -35,8 +34,9 @@ from bundlekeel.quotas.responses import (
     TransportView,
     WritesView,
 )
+from bundlekeel.quotas.rules.groups import QuotaGroup, check_group, check_groups, check_least, resolve
+from bundlekeel.quotas.rules.usage import topic_of
 from bundlekeel.quotas.stored_groups import API, SETTINGS, DeclaredGroups, removed_by
-from bundlekeel.quotas.usage import topic_of
 from bundlekeel.views.picture import CodeView
 
 Row = TypeVar("Row", GroupView, GroupDetailView)

@@ -9,9 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from bundlekeel.model.errors import CodecError, ConfigError
 from bundlekeel.model.numbers import MAX_NUMBER, number
-from bundlekeel.quotas.enforce import WriteBudget
-from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits, Rates, check_groups, check_least
-from bundlekeel.quotas.shares import ShareTuning
+from bundlekeel.quotas.rules.groups import QuotaGroup, QuotaLimits, Rates, check_groups, check_least
+from bundlekeel.quotas.rules.rate_plan import WriteBudget
+from bundlekeel.quotas.rules.shares import ShareTuning
 from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Off, Section
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")

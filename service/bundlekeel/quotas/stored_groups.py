@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.pulsar.formats.external_input import utc
-from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_groups
 from bundlekeel.quotas.requests import QuotaRequest
+from bundlekeel.quotas.rules.groups import KINDS, QuotaGroup, QuotaLimits, check_groups
 
 SETTINGS, API = "settings", "api"
 Check = Callable[[Sequence[QuotaGroup]], tuple[QuotaGroup, ...]]

@@ -16,9 +16,9 @@ from bundlekeel.model.names import namespace_of
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.ports import Clock, Metadata, RawClusterView
 from bundlekeel.pulsar.work import bounded
-from bundlekeel.quotas.groups import Membership, QuotaGroup, resolve
 from bundlekeel.quotas.ports import QuotaAdmin
-from bundlekeel.quotas.usage import TopicRates
+from bundlekeel.quotas.rules.groups import Membership, QuotaGroup, resolve
+from bundlekeel.quotas.rules.usage import TopicRates
 
 _log = structlog.get_logger(__name__)
 

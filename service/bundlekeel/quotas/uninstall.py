@@ -5,7 +5,7 @@ from __future__ import annotations
 from bundlekeel.model.errors import Conflict
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Coordination
-from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.quotas.enforcing.owned_limits import OwnedLimits
 
 
 async def forbid_uninstall(coordination: Coordination) -> None:

@@ -9,11 +9,11 @@ from bundlekeel.pulsar.admin import HttpBrokerAdmin
 from bundlekeel.pulsar.topics.process import TopicsProcess
 from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.quotas.cycle import QuotaAdapters, QuotaParts, Quotas
-from bundlekeel.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
+from bundlekeel.quotas.enforcing.restore import give_quotas_back, put_quotas_aside, quotas_owned
+from bundlekeel.quotas.published.usage_feed import TopicUsageFeed
+from bundlekeel.quotas.published.usage_listener import UsageListener
 from bundlekeel.quotas.service import QuotaService
 from bundlekeel.quotas.settings import QuotaSettings
-from bundlekeel.quotas.usage_feed import TopicUsageFeed
-from bundlekeel.quotas.usage_listener import UsageListener
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.clock import SystemClock
 from bundlekeel.wiring.feature import FeatureParts

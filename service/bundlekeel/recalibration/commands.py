@@ -141,7 +141,7 @@ def register(app: typer.Typer) -> None:
 
 def _store(config: Path | None, uri: str | None) -> HistoryStore:
     # Imported only if needed, because it imports the recorder.
-    from bundlekeel.recalibration.wiring import history_store  # noqa: PLC0415
+    from bundlekeel.recalibration.recorder.wiring import history_store  # noqa: PLC0415
 
     return history_store(load_settings(config), uri)
 
@@ -233,7 +233,10 @@ def _difference(row: Json) -> str:
 
 
 def _replayed(answer: Json, _layout: TableLayout) -> RenderableType:
-    lines = [f"{answer['same']} of {answer['cycles']} cycles have the recorded plan; {answer['moved']} move something"]
+    lines = [
+        f"{answer['same']} of {answer['cycles']} replayed cycles give the recorded plan; "
+        f"{answer['moved']} of the replayed plans have moves"
+    ]
     lines += [
         f"{cycles}: {row['why'] or _difference(row)} ({row['software']})"
         for cycles, row in _ranges(answer["different"])

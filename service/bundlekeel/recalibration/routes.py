@@ -21,7 +21,7 @@ class AdoptBody(schemas.ReasonBody):
         default=None,
         min_length=1,
         max_length=64,
-        description="only if the newest proposal is still this one (`document.digest` of `GET /thresholds`)",
+        description="adopt only if the newest proposal still has this digest (`document.digest` of `GET /thresholds`)",
         examples=["94fe0fdfef36d278"],
     )
     force: bool = Field(
@@ -38,7 +38,7 @@ class RevertBody(schemas.ReasonBody):
         default=None,
         min_length=1,
         max_length=64,
-        description="only if the adopted thresholds are still these (`adopted.digest` of `GET /thresholds`)",
+        description="revert only if the adopted thresholds have this digest (`adopted.digest` of `GET /thresholds`)",
         examples=["5f0c3a1be2d4977a"],
     )
 

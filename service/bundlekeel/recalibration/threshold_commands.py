@@ -22,10 +22,11 @@ thresholds_app = typer.Typer(
     help="Show, adopt and revert the thresholds that the nightly job proposes.", no_args_is_help=True
 )
 DigestOption = Annotated[
-    str | None, typer.Option("--digest", metavar="DIGEST", help="Digest that the newest proposal must have.")
+    str | None, typer.Option("--digest", metavar="DIGEST", help="Adopt only if the newest proposal has this digest.")
 ]
 AdoptedOption = Annotated[
-    str | None, typer.Option("--digest", metavar="DIGEST", help="Digest that the adopted thresholds must have.")
+    str | None,
+    typer.Option("--digest", metavar="DIGEST", help="Revert only if the adopted thresholds have this digest."),
 ]
 ForceOption = Annotated[
     bool,

@@ -1,94 +1,106 @@
-"""Build the recorder of a sidecar, and the history store of the command line. Imports pyarrow only when needed."""
+"""Build the parts of recalibration in a sidecar: recorder, shadow strategies and calibrated thresholds."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
-from bundlekeel.model.errors import ConfigError
-from bundlekeel.model.uris import folder_named
+from bundlekeel.leader.cycle.cycle import CycleListener
+from bundlekeel.leader.cycle.status import CycleStatus
+from bundlekeel.leader.gate.gate import Gate
+from bundlekeel.leader.runtime import Background
+from bundlekeel.leader.state.effective_parameters import Adopt, EffectiveParameters
+from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Telemetry
-from bundlekeel.recalibration.history.ports import HistoryStore
-from bundlekeel.recalibration.recorder.compaction import tidied
-from bundlekeel.recalibration.recorder.history_keeping import UpkeepResult
-from bundlekeel.recalibration.recorder.recorder import Places, Recorder
-from bundlekeel.recalibration.settings import HistorySettings
+from bundlekeel.recalibration.adopting.proposals import proposals
+from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
+from bundlekeel.recalibration.adopting.watcher import Calibration
+from bundlekeel.recalibration.history.ports import CalibrationStore
+from bundlekeel.recalibration.recorder.recorder import Recorder
+from bundlekeel.recalibration.recorder.wiring import recorder
+from bundlekeel.recalibration.rules.adoption import adopted_values
+from bundlekeel.recalibration.settings import CalibrationSettings, ShadowSettings, adoption_rules
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.types import InvalidSetting, history_place
+from bundlekeel.wiring.feature import FeatureParts
+from bundlekeel.wiring.reading import Reading
+
+Proposals = Callable[[], Callable[[], CalibrationStore]]
 
 
-def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
-    """Return the recorder; None: the settings contain no `history.uri`. Raises ConfigError if pyarrow is missing."""
-    section = loaded.settings.section(HistorySettings)
-    if section.uri is None:
-        return None
-    adapter, place, wal = _adapter(), _place(loaded, section.uri), loaded.located(section.wal)
+@dataclass(frozen=True, kw_only=True)
+class RecalibrationParts(FeatureParts):
+    """The recorder, shadow strategies and watcher of proposals. A part is None if the settings turn it off."""
 
-    def places() -> Places:
-        return adapter.FileWal(wal), adapter.ParquetStore(place, loaded.settings.cluster)
+    recorder: Recorder | None
+    shadow_strategies: ShadowStrategies | None
+    calibration: Calibration
 
-    def tidy(_store: HistoryStore, now_ms: int, keep_days: int | None) -> UpkeepResult:
-        return tidied(place, now_ms, keep_days)
 
-    return Recorder(
-        places,
-        telemetry,
-        clock,
-        leads=leads,
-        keep_days=section.keep_days,
-        wal_max_bytes=section.wal_max_bytes,
-        tidy=tidy,
+def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
+    """Return a function that returns the adopted thresholds that override given parameters; none if calibration is
+    off."""
+    off = loaded.settings.section(CalibrationSettings).mode == "off"
+    return lambda base: {} if off else adopted_values(base, shared_state.desired.adopted)
+
+
+def adapters_of(loaded: LoadedSettings) -> Proposals:
+    """Return a function that opens the store of proposed thresholds."""
+    return partial(proposals, loaded)
+
+
+def parts_of(reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> RecalibrationParts:
+    """Return the recorder, the shadow strategies and the watcher of proposals. Raises ConfigError if pyarrow is missing
+    and a setting needs it."""
+    loaded, out = reading.loaded, reading.outside
+    record = recorder(loaded, out.telemetry, out.clock, lambda: reading.leadership.leading)
+    shadow = shadow_strategies(loaded, out.telemetry, out.clock)
+    watcher = calibration(reading, status, gate, parameters)
+    tasks: list[Background] = []
+    listeners: list[CycleListener] = []
+    if record is not None:
+        tasks.append(Background("history", record.run, record.close))
+        listeners.append(record.take)
+    if watcher.mode != "off":
+        tasks.append(Background("calibration", watcher.run, watcher.close))
+    if shadow is not None:
+        tasks.append(Background("shadow", shadow.run, shadow.close))
+        listeners.append(shadow.cycle_ended)
+    listeners.append(watcher.cycle_ended)
+    return RecalibrationParts(
+        service=watcher,
+        tasks=tasks,
+        listeners=listeners,
+        shadow=shadow.news if shadow is not None else dict,
+        recorder=record,
+        shadow_strategies=shadow,
+        calibration=watcher,
     )
 
 
-def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
-    """Open the history store at `uri`, a URI or directory; None: the store in the settings. Raises ConfigError."""
-    if uri is not None:
-        # Check the URI first: `file:/x` would be taken for a relative directory, and look like an empty store.
-        try:
-            history_place(uri)
-        except InvalidSetting as error:
-            allowed = error.allowed or "a folder or a URI with ://"
-            raise ConfigError(f"--history: {error}", field="--history", allowed=allowed) from None
-        # `Path.is_dir` raises an error if a parent directory is not readable.
-        if (folder := folder_named(uri)) and not os.path.isdir(folder):  # noqa: PTH112
-            what = f"--history: there is no folder {folder}"
-            raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
-        return _store(uri if "://" in uri else Path(uri))
-    named = loaded.settings.section(HistorySettings).uri
-    if named is None:
-        raise ConfigError(
-            "history.uri is not set: nothing is recorded; name a store with --history",
-            field="history.uri",
-            allowed="a folder or a URI",
-        )
-    return _store(_place(loaded, named))
+def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> Calibration:
+    """Return the watcher of proposed thresholds, which reads them only if `calibration.mode` is not off. Raises
+    ConfigError if pyarrow is missing."""
+    settings, out = reading.loaded.settings, reading.outside
+    section = settings.section(CalibrationSettings)
+    return Calibration(
+        mode=section.mode,
+        rules=adoption_rules(settings),
+        every_seconds=section.interval,
+        interval_seconds=settings.cycle.interval,
+        trial_seconds=section.trial,
+        store=out.adapters["recalibration"](),
+        effective_parameters=parameters,
+        shared_state=reading.shared_state,
+        no_picture=lambda: status.no_picture,
+        journal=reading.journal,
+        telemetry=out.telemetry,
+        clock=out.clock,
+        gate=gate,
+    )
 
 
-def _store(place: str | Path) -> HistoryStore:
-    store: HistoryStore = _adapter().ParquetStore(place)
-    return store
-
-
-def _place(loaded: LoadedSettings, uri: str) -> str | Path:
-    if "://" in uri:
-        return uri
-    located = loaded.located(Path(uri))
-    assert located is not None
-    return located
-
-
-def _adapter() -> Any:
-    try:
-        return import_module("bundlekeel.recalibration.parquet")
-    except ModuleNotFoundError as error:
-        if error.name != "pyarrow":
-            raise
-        raise ConfigError(
-            "history needs pyarrow: pip install '.[history]' in the sources",
-            field="history.uri",
-            allowed="null, without pyarrow",
-        ) from None
+def shadow_strategies(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> ShadowStrategies | None:
+    """Return the shadow strategies, which plan only for comparison; None if the settings name none."""
+    names = loaded.settings.section(ShadowSettings).strategies
+    return ShadowStrategies(names, telemetry, clock) if names else None

@@ -120,7 +120,12 @@ class Notifications:
                 await sink.notifier.send(notice)
                 return "sent"
             except (NotificationError, CodecError) as error:
-                _log.info("notification not taken", sink=sink.name, reason=notice.reason, error=str(error))
+                _log.info(
+                    "notification was not accepted by its receiver",
+                    sink=sink.name,
+                    reason=notice.reason,
+                    error=str(error),
+                )
                 if isinstance(error, CodecError) or not error.again or pause is None:
                     break
                 await self._clock.sleep(pause)

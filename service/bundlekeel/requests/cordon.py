@@ -11,7 +11,9 @@ from bundlekeel.model.errors import NotFound
 from bundlekeel.model.response_fields import Broker
 from bundlekeel.requests.verb import Verb, drop, put
 
-BrokerRequest = Annotated[str, Doc("request for a broker", grows=("cordon", "drain", "warm"))]
+BrokerRequest = Annotated[
+    str, Doc("operator's request for a broker: drain, cordon or warm", grows=("cordon", "drain", "warm"))
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

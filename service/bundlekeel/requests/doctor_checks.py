@@ -143,8 +143,9 @@ def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
 
 # What an operator can do, by state of a broker's counters. Other states end without an operator.
 _LIVE_FIXES: Final = {
-    "disagree": "let Prometheus drop no series of topics; if the brokers set their own topicBundleAssignmentStrategy, "
-    "set `counters.source: off`; reports are used until both agree",
+    "disagree": "configure Prometheus to keep all series of topics; "
+    "if the brokers set their own topicBundleAssignmentStrategy, set `counters.source: off`; "
+    "load reports are used until they agree with the counters",
     "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
     "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
     "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
@@ -196,7 +197,7 @@ def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, 
             Check.warned(
                 "policies",
                 f"isolation policy {policy.name} matches no broker{' as primary' if secondary else ''}"
-                + ("; its patterns match broker ids with ports" if with_ports else ""),
+                + ("; its patterns are compared with broker ids that contain a port" if with_ports else ""),
                 "write patterns that match host names fully, without ports; bundles whose policy matches no broker do "
                 "not move, and no broker owns them after an unload",
             )

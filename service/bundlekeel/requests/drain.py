@@ -63,9 +63,9 @@ class DrainView(RequestView):
     )
     emptied_ms: Annotated[int, Doc("time at which the broker was first empty; 0: not yet")] = 0
     bundle_seconds: Annotated[
-        float, Doc("sum over all bundles of the seconds that they stayed since the drain started")
+        float, Doc("sum over all bundles of the broker: seconds from the start of the drain until the bundle left")
     ] = 0.0
-    detail: Detail = "no cycle has looked yet"
+    detail: Detail = "no cycle has examined it yet"
 
 
 class Drain(Relocation):

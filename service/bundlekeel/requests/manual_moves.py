@@ -44,7 +44,9 @@ class CandidateView(Answer):
 
     broker: Broker
     score_before: Annotated[float, Doc("current score, a ratio")]
-    score_after: Annotated[float | None, Doc("score with the bundle, a ratio; null: not computed")]
+    score_after: Annotated[
+        float | None, Doc("score that the destination would have with the bundle, a ratio; null: not computed")
+    ]
     code: Annotated[str | None, Doc("code of the reason against this broker; null: none", grows=Code)]
     explanation: Explanation
 

@@ -73,7 +73,7 @@ class Reload:
             fresh = await asyncio.to_thread(self._last.again)
             _ = fresh.settings.store_url  # raises ConfigError if the file is incomplete, for example just being written
         except ConfigError as error:
-            text = f"the settings file is refused, what ran goes on: {error}"
+            text = f"the settings file is not valid; the previous settings stay in effect: {error}"
             self._record("refused", text, {"problems": str(error).splitlines()})
             return
         changed = differences(self._last, fresh)

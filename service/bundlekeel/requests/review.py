@@ -181,11 +181,11 @@ class Reviews:
             state = self._state(item)
             if state not in ("approved", "executing"):
                 raise Conflict(
-                    f"not carried out: its proposal is {state}", code="wrong-state", difference=[f"state {state}"]
+                    f"not executed: the proposal is {state}", code="wrong-state", difference=[f"state {state}"]
                 )
             if item.task not in ("", task):
                 raise Conflict(
-                    f"not carried out: its proposal was left to {item.task}",
+                    f"not executed: the proposal belongs to task {item.task}",
                     code="wrong-state",
                     difference=[item.task],
                 )
@@ -276,7 +276,7 @@ class Reviews:
             except StaleWrite:
                 continue
             return changed
-        raise StoreError("the proposals change faster than they can be written; try again")
+        raise StoreError("other operators changed the proposals several times meanwhile; try again")
 
 
 class Review(Verb):

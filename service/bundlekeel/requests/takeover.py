@@ -297,7 +297,7 @@ async def why_nothing_balances(coordination: Coordination) -> str:
     if leader is None:
         return NO_LEADER
     hindered = code in LASTING and code != Code.BROKERS_SHED_THEMSELVES
-    return f"{leader.id} leads, but carries nothing out ({code}: {explain(code)})" if hindered else ""
+    return f"{leader.id} is the leader, but executes no moves ({code}: {explain(code)})" if hindered else ""
 
 
 async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> list[str]:

@@ -122,7 +122,7 @@ def _explain_empty_warm(broker: str, result: PlanResult, share: float) -> str:
     scores = {row.broker: row.score_before for row in plan.loads}
     mean = sum(scores.values()) / len(scores)
     if scores[broker] >= share * mean:
-        return f"it carries its share: its load is {scores[broker]:.1%}, the mean {mean:.1%}"
+        return f"the broker has its share of the load: its load is {scores[broker]:.1%}, the mean {mean:.1%}"
     codes = counted([item for item in plan.refusals if item.bundle and item.broker != broker])
     reasons = ", ".join(f"{count} {code}" for code, count in codes.items())
     return f"no bundle of another broker may come, or is of a size that helps{f': {reasons}' if reasons else ''}"

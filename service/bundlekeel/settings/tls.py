@@ -108,7 +108,7 @@ class ReloadingContext(ssl.SSLContext):
             self._stamps = stamps
             try:
                 self._current = self._make()
-                _log.info("tls files read again", files=self._names())
+                _log.info("changed TLS files were loaded", files=self._names())
             except (OSError, ssl.SSLError) as error:
                 _log.warning(
                     "changed TLS files cannot be used; those loaded before stay in use",

@@ -111,10 +111,6 @@ class VirtualCluster:
         """Return every topic's present load."""
         return self._topic_loads(self.now)
 
-    def load(self) -> Floats:
-        """Return every broker's load divided by its capacity. Bundles in transit are not counted."""
-        return self._rates()[2] / self.capacity
-
     def settled_load(self) -> Floats:
         """Return every broker's load divided by its capacity. Bundles in transit count at their destination."""
         owner = self.bundles.owner.copy()
@@ -334,14 +330,6 @@ class VirtualCluster:
         self._busy[broker] = 0.0
         self.reporter.restart(broker)
         self.reporter.write(broker, self.now, self.now, self.bundles)
-
-    def hand_out(self, targets: Sequence[int]) -> None:
-        """End all moves immediately. `targets`: the new broker of each bundle in transit, in the order of the moves."""
-        under_way = sorted(self._landing, key=lambda item: item[1])
-        for (_, _, row, _), target in zip(under_way, targets, strict=True):
-            self.bundles.owner[row] = target
-        self._landing = []
-        self._owners += 1
 
     # --- reports ---
 

@@ -39,9 +39,9 @@ mpl.rcParams.update(
 )
 
 
-def render(package: str, template: str, **values: Any) -> str:
-    """Render `template` from the folder `templates` of a package. Templates can extend `page.html` of this package."""
-    loader = ChoiceLoader([PackageLoader(package), PackageLoader("bundlekeel.simulator")])
+def render(template: str, *packages: str, **values: Any) -> str:
+    """Render `template` from the folder `templates` of this package, or of `packages`, which can extend `page.html`."""
+    loader = ChoiceLoader([PackageLoader(name) for name in ("bundlekeel.simulator", *packages)])
     pages = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     return pages.get_template(template).render(values) + "\n"
 

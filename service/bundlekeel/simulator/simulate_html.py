@@ -48,7 +48,6 @@ def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> st
         "rows": [[label, *cells] for label, cells in pair_rows(runs)] if of_pairs else [],
     }
     return render(
-        "bundlekeel.simulator",
         "simulation.html",
         count=f"{numbered(len(runs), 'run')} of {numbered(len(scenarios), 'scenario')}",
         failed=_labels(run for run in runs if counts(run) and run.failed),

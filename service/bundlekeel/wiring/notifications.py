@@ -45,7 +45,7 @@ def notifications(
     if section.kubernetes == "auto":
         place = KubernetesEndpoint.from_environment(os.environ, socket.gethostname())
         if place is None:
-            _log.info("host has no service account token, no Kubernetes events are sent")
+            _log.info("no Kubernetes events are sent, because the pod has no service account token")
         else:
             tls = ClientTls(trust_certs=place.ca).context(field="notify.kubernetes")
             events = KubernetesEvents(place, tls=tls)

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 from bundlekeel.ports import LoadFeed, LoadTables
-from bundlekeel.quotas.ports import UsageTables
 from tests.support.contracts.coordination import eventually
 
-H_co = TypeVar("H_co", LoadTables, UsageTables, covariant=True)
+H_co = TypeVar("H_co", covariant=True)
 
 
 class Patient(Protocol):
@@ -162,7 +161,5 @@ class FeedContract:
             assert after.status.since_ms > before.status.since_ms
             await kit.say()
             await tables_where(
-                kit,
-                feed,
-                lambda tables: all(tables.latest[b].load_ms >= after.status.since_ms for b in kit.broker_ids),
+                kit, feed, lambda tables: all(tables.latest[b].load_ms >= after.status.since_ms for b in kit.broker_ids)
             )

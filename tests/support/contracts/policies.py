@@ -86,8 +86,7 @@ async def check_changes_are_seen(world: PolicyWorld) -> None:
     await world.put_domain("east", ["b1:8080"])
     await world.put_group("t/a", "g")
     await settle(
-        world,
-        PolicyRecords(isolation=(DECODED,), failure_domains={"east": ("b1:8080",)}, anti_affinity={"t/a": "g"}),
+        world, PolicyRecords(isolation=(DECODED,), failure_domains={"east": ("b1:8080",)}, anti_affinity={"t/a": "g"})
     )
     await world.put_domain("east", None)
     await world.put_group("t/a", "h")

@@ -10,10 +10,10 @@ import pytest
 
 from bundlekeel.model.errors import AdminRefused
 from bundlekeel.ports.commands import by_person
-from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.quotas.native import ResourceGroup
 from bundlekeel.quotas.ports import NamespaceRates, QuotaAdmin
 from bundlekeel.quotas.rate_commands import QuotaCommands
+from bundlekeel.quotas.rules.rate_plan import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.rules.resource_group_plan import ResourceGroup
 from tests.support.contracts.coordination import eventually
 
 NAMESPACE = "public/default"

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from bundlekeel.quotas.ports import ReceivedUsage, UsageFeed, UsageTables
-from bundlekeel.quotas.published_usage import PassedUsage, UsageMessage
+from bundlekeel.quotas.published.usage_messages import PassedUsage, UsageMessage
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.feed import Patient, tables_where
 from tests.support.memory_usage import usage_message

@@ -40,6 +40,7 @@ def test_how_many_addresses_are_remembered() -> None:
     failures.add("10.0.0.0", 2.0)
     failures.add("10.1.0.0", 2.0)
     assert [failures.wait(f"10.0.0.{number}", 2.0) > 0 for number in range(3)] == [True, False, True]
+    assert failures.wait("10.1.0.0", 2.0) > 0
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,9 @@ def test_how_many_addresses_are_remembered() -> None:
 def test_what_counts_as_one_address(address: str, network: str) -> None:
     """An IPv4 address, or the half of an IPv6 address that a host does not choose; other names as they are."""
     assert network_of(address) == network
+    failures = FailedLogins(1)
+    failures.add(address, 0.0)
+    assert (failures.wait(network.removesuffix("/64"), 1.0), failures.wait("2001:db8:0:1::", 1.0)) == (59.0, 0.0)
 
 
 def test_the_address_of_a_client() -> None:
@@ -105,6 +109,7 @@ async def test_ten_failures_a_minute_and_no_anonymous_reads_unless_told(tokens: 
     assert output[0][1]["www-authenticate"] == 'Bearer realm="bundlekeel", error="invalid_token"'
     assert (output[10][1]["retry-after"], "www-authenticate" in output[10][1]) == ("60", False)
     assert "too many" in output[10][2]
+    assert (await door.ask(f"Bearer {tokens.tokens['admin']}"))[0] == 429, "a token that was not checked before"
     door.clock.now += 59.5
     assert (await door.ask("Bearer wrong"))[1]["retry-after"] == "1"
     door.clock.now += 0.5
@@ -112,7 +117,7 @@ async def test_ten_failures_a_minute_and_no_anonymous_reads_unless_told(tokens: 
     assert status == 403 and detail.startswith("the-viewer has role viewer; this needs operator; ask who runs")
     assert (await door.ask(f"BEARER {tokens.tokens['admin']}", "operator"))[0] == 0
     assert door.scope[PRINCIPAL].name == "the-admin"
-    assert door.counts() == {"401": 11, "429": 2, "403": 1}
+    assert door.counts() == {"401": 11, "429": 3, "403": 1}
 
 
 async def test_who_waited_for_the_check_of_another_may_be_one_too_many(tokens: Tokens) -> None:
@@ -258,14 +263,20 @@ async def test_a_path_with_a_control_character_is_refused(sign: str) -> None:
         ({"origin": ""}, 403),
         ({"origin": "null"}, 403),
         ({"origin": "http://["}, 403),
+        ({"origin": "http://]"}, 403),
+        ({"origin": "//[::1"}, 403),
+        ({"origin": "http://[::1]x:80"}, 403),
         ({"sec_fetch_site": "same-site"}, 403),
+        ({"sec_fetch_site": "none"}, 200),
         ({"sec_fetch_site": "cross-site", "origin": "http://localhost"}, 403),
         ({"sec_fetch_site": "same-origin", "origin": "http://localhost"}, 200),
     ],
 )
 async def test_what_a_write_must_look_like(headers: dict[str, str], status: int) -> None:
-    response, _, body = await send_request(Behind(), method="POST", **headers)
-    assert response == status and (status == 200 or json.loads(body)["status"] == status)
+    for hosts, host in (((), "localhost"), (("*",), "localhost"), (("*",), "")):
+        response, _, body = await send_request(Behind(), method="POST", hosts=hosts, **({"host": host} | headers))
+        if host or status == 403:
+            assert response == status and (status == 200 or json.loads(body)["status"] == status)
     assert (await send_request(Behind(), method="GET", **headers))[0] == 200
 
 
@@ -273,6 +284,13 @@ async def test_what_a_write_must_look_like(headers: dict[str, str], status: int)
     ("hosts", "host", "path", "passes"),
     [
         ((), "localhost.", "/x", True),
+        ((), "[::1]:8090", "/x", True),
+        ((), "127.0.0.1", "/x", True),
+        ((), "localhost.evil.example", "/x", False),
+        ((), "[::1", "/x", False),
+        ((), "a@b", "/x", False),
+        ((), "", "/x", False),
+        ((), "10.9.9.9:8090", "/readyz", True),
         ((), "LOCALHOST:80", "/x", True),
         ((), "10.0.0.1", "/x", False),
         ((), "10.0.0.1", "/livez", True),

@@ -13,7 +13,6 @@ from bundlekeel.model.channel_states import UnitState
 from bundlekeel.model.codes import Code
 from bundlekeel.planning.effects import HELPED, NO_BENEFIT, WORSE
 from bundlekeel.pulsar.channel.findings import FindingCode
-from bundlekeel.quotas.groups import KINDS
 from bundlekeel.views.journal import RECORDS
 from bundlekeel.wiring.openapi import openapi_document
 
@@ -111,13 +110,13 @@ def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_lists_are_those_of_one_table_each(schemas: dict[str, Any]) -> None:
-    """Codes, findings, states, outcomes, effects, kinds of rate."""
+    """Codes, findings, states, outcomes, effects."""
 
     def of(name: str) -> set[str]:
         schema, _, field = name.partition(".")
         return set(words(schemas[schema]["properties"][field]))
 
-    assert of("State.acting_obstacle") == of("PlanView.refusal_counts") == of("TopicView.codes") == set(Code)
+    assert of("State.acting_obstacle") == of("PlanView.refusal_counts") == set(Code)
     assert of("ManualMoveView.held") == of("MoveRecord.code") == {"", *Code}
     assert of("BrokerView.state") == {"ok", *Code}
     assert of("FindingRecord.code") == {*FindingCode, *Code}
@@ -125,4 +124,3 @@ def test_the_lists_are_those_of_one_table_each(schemas: dict[str, Any]) -> None:
     assert of("ChannelSummary.states") == of("ChannelFinding.state") == set(UnitState)
     assert of("MoveRecord.outcome") == of("CycleRecord.outcomes") == set(get_args(OutcomeWord))
     assert of("MoveRecord.effect") == of("EffectRecord.outcome") == {HELPED, NO_BENEFIT, WORSE}
-    assert of("TopicView.held_back") == set(KINDS)

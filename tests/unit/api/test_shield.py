@@ -13,8 +13,7 @@ from fastapi.routing import iter_route_contexts
 
 from bundlekeel.api.admission import MAX_BODY_BYTES
 from bundlekeel.api.problems import KINDS, STATUSES
-from bundlekeel.wiring.openapi import openapi_document, openapi_text
-from dev.api_page import api_page
+from bundlekeel.wiring.openapi import openapi_document
 from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
@@ -32,56 +31,11 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["localhost:1", "127.0.0.1", "[::1]:8090", "keel.example:80", "KEEL.example", "a.b.svc.local", "10.1.2.3:8090"],
-)
-async def test_known_hosts_pass(http: httpx.AsyncClient, host: str) -> None:
-    """Loopback names, the bound host and configured names, with any port."""
-    assert (await http.get("/api/v1/state", headers={"Host": host})).status_code == 200
-
-
-@pytest.mark.parametrize("host", ["evil.example", "", "10.9.9.9", "localhost.evil.example", "svc.local", "[::1", "a@b"])
-async def test_other_hosts_do_not(http: httpx.AsyncClient, host: str) -> None:
-    """A rebound name gets nothing of the API."""
-    answer = await http.get("/api/v1/state", headers={"Host": host})
-    assert answer.status_code == 421
-    assert "allowed_hosts" in answer.json()["detail"]
-
-
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
-async def test_probes_may_come_by_address(http: httpx.AsyncClient, path: str) -> None:
-    """kubelet and Prometheus ask a pod by its address; a foreign name still gets nothing."""
-    assert (await http.get(path, headers={"Host": "10.9.9.9:8090"})).status_code == 200
-    assert (await http.get(path, headers={"Host": "evil.example"})).status_code == 421
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 200),
-        ({"Origin": "http://localhost:8090"}, 200),
-        ({"Origin": "http://localhost:9999"}, 403),
-        ({"Origin": "https://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Sec-Fetch-Site": "cross-site"}, 403),
-        ({"Sec-Fetch-Site": "same-site"}, 403),
-        ({"Sec-Fetch-Site": "same-origin"}, 200),
-        ({"Sec-Fetch-Site": "none"}, 200),
-    ],
-)
-async def test_origin_of_writes(http: httpx.AsyncClient, headers: dict[str, str], status: int) -> None:
-    """A page of another origin cannot post; a read is not stopped (it cannot see the answer without CORS)."""
-    assert (await http.post("/api/v1/plans", json={}, headers=headers)).status_code == status
+async def test_a_page_of_another_origin_cannot_post_nor_see_a_response(http: httpx.AsyncClient) -> None:
+    headers = {"Origin": "https://evil.example"}
+    assert (await http.post("/api/v1/plans", json={}, headers=headers)).status_code == 403
     read = await http.get("/api/v1/state", headers=headers)
-    assert read.status_code == 200
-    assert "access-control-allow-origin" not in read.headers
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-async def test_only_json_is_taken(http: httpx.AsyncClient, kind: str) -> None:
-    """What a plain form can send is refused."""
-    assert (await http.post("/api/v1/plans", content="{}", headers={"Content-Type": kind})).status_code == 415
+    assert read.status_code == 200 and "access-control-allow-origin" not in read.headers
 
 
 async def test_large_bodies_are_refused(http: httpx.AsyncClient) -> None:
@@ -95,6 +49,13 @@ async def test_large_bodies_are_refused(http: httpx.AsyncClient) -> None:
             yield b" " * 10_000
 
     assert (await http.post("/api/v1/plans", content=chunks(), headers=headers)).status_code == 413
+
+
+async def test_hosts_of_the_settings_pass(http: httpx.AsyncClient) -> None:
+    """Others are named the setting."""
+    assert (await http.get("/api/v1/state", headers={"Host": "keel.example:80"})).status_code == 200
+    other = await http.get("/api/v1/state", headers={"Host": "evil.example"})
+    assert other.status_code == 421 and "allowed_hosts" in other.json()["detail"]
 
 
 async def test_security_headers_are_everywhere(http: httpx.AsyncClient) -> None:
@@ -119,26 +80,11 @@ async def test_without_authentication_nothing_on_tcp_changes_anything(http: http
     assert (await http.get("/api/v1/whoami")).json()["mutations"] is False
 
 
-def test_the_committed_document_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """config/openapi.json is what the code says; `python -m dev.docs write` writes it."""
-    committed = (pytestconfig.rootpath / "config" / "openapi.json").read_text(encoding="utf-8")
-    assert committed == openapi_text()
-
-
 def test_answers_are_described_without_a_validator_for_each() -> None:
     """Those of FastAPI cost most of the time it takes to make an app, and no answer passes them."""
     contexts = list(iter_route_contexts(create_app(Shop().service, mutations=True).routes))
     assert all(issubclass(get_type_hints(context.endpoint)["return"], Response) for context in contexts)
     assert not any(context.response_field for context in contexts)
-
-
-def test_every_operation_is_described_once() -> None:
-    """Operation ids are unique, every operation has a sentence, and a description does not say that one again."""
-    operations = [item for path in openapi_document()["paths"].values() for item in path.values()]
-    assert len({item["operationId"] for item in operations}) == len(operations)
-    assert all(item["summary"] for item in operations)
-    described = [item for item in operations if "description" in item]
-    assert described and not [item for item in described if item["summary"] in item["description"]]
 
 
 def test_the_reference_page_has_every_problem(pytestconfig: pytest.Config) -> None:
@@ -149,8 +95,3 @@ def test_the_reference_page_has_every_problem(pytestconfig: pytest.Config) -> No
     answered = {(int(status), slug) for status, slug in re.findall(r'problem\(\s*(\d{3}), "([a-z-]+)"', sources)}
     routing = {(404, "not-found"), (405, "method-not-allowed")}
     assert set(KINDS) == answered | {(status, slug) for _, status, slug in STATUSES} | routing
-
-
-def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """docs/reference/api.md is what the code says."""
-    assert (pytestconfig.rootpath / "docs" / "reference" / "api.md").read_text(encoding="utf-8") == api_page()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import subprocess
 import sys
 import time
@@ -18,10 +17,8 @@ from typer.testing import CliRunner
 
 from bundlekeel import __version__
 from bundlekeel.cli import units
-from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.session import period
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
-from dev.cli_page import cli_page
 from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
@@ -71,7 +68,7 @@ def test_where_without_a_store_says_that_it_asks_no_sidecar(tmp_path: Path) -> N
     asked = [sys.executable, "-m", "bundlekeel", "where", "shop/orders", "--socket", "nowhere.sock"]
     ran = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 2 and ran.stderr.startswith("error: metadata_store: it is missing (allowed: ")
-    assert ran.stderr.endswith("; `where` reads the metadata store itself; with --if-unowned it asks a sidecar\n")
+    assert ran.stderr.endswith("; `where` asks a sidecar only with --if-unowned\n")
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
@@ -88,11 +85,7 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     ("topic", "there", "warned"),
     [
         ("persistent://shop/orders/nope", False, ""),
-        (
-            "persistent://shop/orders/c0000000_c8000000",
-            False,
-            "; for a bundle write shop/orders/0xc0000000_0xc8000000",
-        ),
+        ("persistent://shop/orders/c0000000_c8000000", False, "; for a bundle write shop/orders/0xc0000000_0xc8000000"),
         ("persistent://shop/orders/created", True, None),
     ],
 )
@@ -351,27 +344,6 @@ def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
         last = period("12-31 23:59:59 JST", None)["since_ms"]
         assert last is not None and now_ms - 366 * 86_400_000 <= last <= now_ms
     time.tzset()
-
-
-@pytest.mark.parametrize("command", ["journal", "journal verify", "history export", "plan execute", "config check"])
-def test_an_example_stands_below_its_command(command: str) -> None:
-    """Not below the last one of the group."""
-    (section,) = re.findall(
-        rf"^### `bundlekeel {command}(?: [^a-z`][^`]*)?`$(.*?)^#", cli_page(), re.DOTALL | re.MULTILINE
-    )
-    assert [line.removeprefix("bundlekeel ") for line in section.split("```")[1].split("\n")[1:-1]] == [
-        *EXAMPLES[command]
-    ]
-
-
-def test_the_interval_has_a_unit() -> None:
-    """On the page, where the kind of a value is not shown."""
-    assert "- `--interval`: Seconds between two outputs of --watch. Default: 2.0." in cli_page()
-
-
-def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """docs/reference/cli.md is what the code says."""
-    assert (pytestconfig.rootpath / "docs" / "reference" / "cli.md").read_text(encoding="utf-8") == cli_page()
 
 
 def test_the_list_of_commands_names_config_init(wiring: FakeWiring) -> None:

@@ -14,10 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import CliError
-from bundlekeel.cli.output import TableLayout, decoded, grid, table
+from bundlekeel.cli.output import decoded, grid, table
 from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.members import Member
-from bundlekeel.quotas.commands import groups
 from bundlekeel.views.picture import BrokerView
 from tests.support.shop import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
@@ -252,14 +251,6 @@ def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar) -> None:
     )
     said = " ".join(sidecar.run("status").stdout.split())
     assert "the brokers shed load themselves: b-1:8080, b-2:8080; run `bundlekeel takeover`)" in said
-
-
-def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) -> None:
-    """As every other empty list does."""
-    shown, file = sidecar.do(sidecar.shop.quotas.view()), io.StringIO()
-    for answer in (shown, replace(shown, groups=[])):
-        Console(width=80, file=file).print(groups(answer, TableLayout()))
-    assert file.getvalue().count("create one with `bundlekeel quota set`") == 1
 
 
 def test_a_list_without_rows_says_what_would_make_one(sidecar: Sidecar) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dev.chaos import Attempt, Disturbance, History, Intent, OperatorRequest, Record, Stop, Term, judge
-from dev.chaos.history import Kind, Rules
+from tests.support.chaos import Attempt, Disturbance, History, Intent, OperatorRequest, Record, Stop, Term, judge
+from tests.support.chaos.history import Kind, Rules
 
 X, Y = "t/ns/0x00000000_0x40000000", "t/ns/0x40000000_0x80000000"
 B1, B2, B3 = "b1:8080", "b2:8080", "b3:8080"
@@ -220,13 +220,7 @@ def lawful(draw: st.DrawFn) -> History:
         terms.append(Term(epoch=epoch, member=member, begun=progress, ended=at))
         at += draw(st.floats(1.0, 5.0))
     return History(
-        attempts=attempts,
-        intents=intents,
-        terms=terms,
-        records=records,
-        first={X: B1, Y: B1},
-        final=owner,
-        rules=RULES,
+        attempts=attempts, intents=intents, terms=terms, records=records, first={X: B1, Y: B1}, final=owner, rules=RULES
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.chaos import TcpProxy
+from tests.support.chaos import TcpProxy
 
 SHORT_SECONDS = 0.3
 

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from dev.chaos.recording import AdminFaults, attempts, verdict_of
-from dev.recorder import Recorder
+from tests.support.chaos.recording import AdminFaults, attempts, verdict_of
 from tests.support.http_server import serving
+from tests.support.recorder import Recorder
 
 AGENT = {"User-Agent": "bundlekeel/0.1.0 (A)"}
 UNLOAD = "/admin/v2/namespaces/t/ns/0x00000000_0x40000000/unload"

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from dev.chaos.history import Kind
-from dev.chaos.judging import judge
-from dev.chaos.schedule import Fault, Schedule, What, draw, shrink
 from tests.support import chaos_variants as variants
+from tests.support.chaos.history import Kind
+from tests.support.chaos.judging import judge
+from tests.support.chaos.schedule import Fault, Schedule, What, draw, shrink
 from tests.support.chaos_run import SECONDS, check, history_of, schedule_of
 from tests.support.chaos_world import ChaosSidecar
 

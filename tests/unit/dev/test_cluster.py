@@ -141,8 +141,7 @@ def test_jvms_may_read_their_cgroup() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"brokers": -1}, {"brokers": 10}, {"mode": "simple"}, {"advertise": "nat"}, {"cpu_quota_cores": 0.0}],
+    "wrong", [{"brokers": -1}, {"brokers": 10}, {"mode": "simple"}, {"advertise": "nat"}, {"cpu_quota_cores": 0.0}]
 )
 def test_impossible_specs_are_refused(wrong: dict[str, object]) -> None:
     """A wrong value is named at once, not discovered by a broker."""

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from dev.fake_clock import FakeClock
+from tests.support.fake_clock import FakeClock
 
 HOUR = 3600
 # Says both clocks a line, whenever it is asked.

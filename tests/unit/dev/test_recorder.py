@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from dev.cluster.spec import broker_info
-from dev.recorder import Recorder, Route
 from tests.support.http_server import serving
+from tests.support.recorder import Recorder, Route
 
 BODY = bytes(range(256)) * 40
 

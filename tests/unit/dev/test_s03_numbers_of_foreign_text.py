@@ -36,7 +36,7 @@ _RECORDS = "our own records: ranges are checked where a document or a journal li
 NUMBERS_ONLY: Final = {
     "simulator/": "generated clusters and arrays of recorded ones; the schema checks scenario files",
     **dict.fromkeys(["recalibration/backtest/", "recalibration/jobs/"], "columns of recorded history"),
-    **dict.fromkeys(["planning/", "quotas/enforce.py", "quotas/groups.py", "quotas/native.py"], _ARRAYS),
+    **dict.fromkeys(["planning/", "quotas/rules/"], _ARRAYS),
     **dict.fromkeys(
         [
             f"compat/{name}.py"
@@ -100,8 +100,8 @@ ALLOWED: Final = {
     ("model/store_urls.py", "int(match['port'] or DEFAULT_PORT)"): "at most five digits, matched before",
     ("leader/execution/splits.py", "float(topic.sessions)"): "a decoded number",
     ("pulsar/existing_names.py", "int(lower[1], 16)"): _HEX,
-    ("quotas/rates.py", "float(rate[0])"): "a decoded number",
-    ("quotas/rates.py", "float(rate[1])"): "a decoded number",
+    ("quotas/enforcing/rate_keeper.py", "float(rate[0])"): "a decoded number",
+    ("quotas/enforcing/rate_keeper.py", "float(rate[1])"): "a decoded number",
     ("pulsar/channel/channel_watch.py", "float(count)"): "a length",
     ("pulsar/sources/rate_signals.py", "int(LOWEST)"): "a constant",
     ("leader/state/leadership.py", "float(epoch)"): "a length",

@@ -11,7 +11,7 @@ import pytest
 from evidence.bench_spark import CANDIDATES, Large, Results, Timed, lines_of, size
 from evidence.fidelity import Outcome, others, replayed
 
-ONE = Timed(what="20x2000x4", days=1, workers=2, rebuild=10, plan=20, cpu=55, history_bytes=1000, array_bytes=2000)
+ONE = Timed(what="20x2000x4", days=1, workers=2, rebuild=10, plan=20, cpu=55, history_bytes=1000)
 GOOD = Results(
     day=replace(ONE, what="100x10000x1", rebuild=60, plan=120),
     growth=(ONE, replace(ONE, days=4, rebuild=35, plan=80)),

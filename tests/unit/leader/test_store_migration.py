@@ -16,7 +16,6 @@ from bundlekeel.requests.doctor import examine
 from bundlekeel.requests.takeover import handback, takeover
 from tests.support import split_bench
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C
-from tests.support.quota_world import leading
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.unit.leader.execution.test_executor_intents import MARGIN, Successor, intent
 from tests.unit.requests.test_takeover import Office
@@ -124,18 +123,6 @@ async def test_n_p_after_a_migration_that_failed_fresh_reads_come_first(phase: s
     report = await sidecar.cycle.turn()
     assert report.obstacle is None and report.acted and sidecar.moves()
     assert sidecar.gate.check(question) is None
-
-
-async def test_n_p_no_rate_is_written_during_a_migration() -> None:
-    """Topic policies are metadata too."""
-    sidecar = await leading()
-    await sidecar.turn(3)
-    rates = dict(sidecar.quota_cluster.model.quotas.rates)
-    sidecar.cluster.metadata.migrate("PREPARATION")
-    sidecar.quota_cluster.demand["persistent://acme/orders/t7"] = 300.0
-    await sidecar.turn(3)
-    assert sidecar.quota_cluster.model.quotas.rates == rates
-    assert (await sidecar.quotas.view()).obstacle == "StoreMigrating"
 
 
 # --- after it ---------------------------------------------------------------------------------------------------

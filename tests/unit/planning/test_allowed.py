@@ -17,9 +17,9 @@ from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.model.snapshot import Bools, Snapshot
 from bundlekeel.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.planning.filters.allowed import limits_of, with_policies
-from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.whatif import without_brokers
-from tests.support.builders import EAGER, NOW_MS, bundle_name, report, snapshot
+from tests.support.builders import EAGER, bundle_name, entry, report, snapshot
 
 B = ("b1:8080", "b2:8080", "b3:8080", "b4:8080")
 STRATEGIES = ("avg", "threshold", "uniform")
@@ -122,18 +122,11 @@ def test_anti_affinity(owned: tuple[list[str], ...], domains: bool, expected: di
 
 
 def test_a_move_under_way_counts_at_its_target() -> None:
-    entry = LedgerEntry(
-        bundle=bundle_name(0, "t/a"),
-        source=B[0],
-        target=B[2],
-        traffic=(0.0, 0.0, 0.0, 0.0),
-        pressure=(0.0,) * 6,
-        opened_ms=NOW_MS,
-    )
+    books = Ledger(entries=(entry(bundle_name(0, "t/a"), B[0], B[2]),))
     policies = Policies(anti_affinity={"t/a": "g", "t/b": "g"})
     reports = placed(["t/a"], ["t/b"], [])
     assert rows(reports, policies) == {"t/a": "13", "t/b": "23"}
-    assert rows(reports, policies, Ledger(entries=(entry,))) == {"t/a": "13", "t/b": "2"}
+    assert rows(reports, policies, books) == {"t/a": "13", "t/b": "2"}
 
 
 @pytest.mark.parametrize(
@@ -203,15 +196,8 @@ def test_one_move_of_a_group_at_a_time(strategy: str) -> None:
     (move,) = first.plan.moves
     waiting = {item.bundle for item in first.plan.refusals if item.code is Code.ANTI_AFFINITY}
     assert waiting == {bundle_name(n, f"t/{name}") for n, name in enumerate("abc")} - {move.bundle}
-    entry = LedgerEntry(
-        bundle=move.bundle,
-        source=move.source,
-        target=move.target,
-        traffic=move.traffic,
-        pressure=move.pressure,
-        opened_ms=NOW_MS,
-    )
-    second = planned(reports, groups, Ledger(entries=(entry,)), strategy=strategy)
+    begun = entry(move.bundle, move.source, move.target, traffic=move.traffic, pressure=move.pressure)
+    second = planned(reports, groups, Ledger(entries=(begun,)), strategy=strategy)
     assert move.target not in {item.target for item in second.plan.moves}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,17 +12,9 @@ import pytest
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import CPU
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.planning.ledger import Baseline, Ledger, LedgerEntry, settle
-from tests.support.builders import (
-    MINUTE,
-    NOW_MS,
-    after,
-    broker,
-    bundle_name,
-    cluster,
-    eager,
-    snapshot,
-)
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.ledger import Baseline, Ledger, settle
+from tests.support.builders import MINUTE, NOW_MS, after, broker, bundle_name, cluster, eager, entry, snapshot
 from tests.unit.planning.test_virtual import BY_CPU, world
 
 # The largest broker has two bundles, each larger than what a move may shift; the other one's are smaller.
@@ -70,21 +64,32 @@ def test_compat_swaps_nothing() -> None:
     assert len({(move.source, move.target) for move in plan.moves}) <= 1
 
 
-def test_swaps_keep_the_laws() -> None:
-    rng, swaps, rooms = np.random.default_rng(5), 0, 0
+def swap_cases(most: int) -> Iterator[tuple[list[list[float]], dict[str, Any]]]:
+    """Generate clusters with at most `most` bundles per broker, and budgets."""
+    rng = np.random.default_rng(5)
     for _ in range(400):
+        shares = [0.05, 0.1, 0.2, 0.3, 0.4]
         loads = [
-            rng.choice([0.05, 0.1, 0.2, 0.3, 0.4], size=int(rng.integers(1, 5))).tolist()
-            for _ in range(int(rng.integers(2, 6)))
+            rng.choice(shares, size=int(rng.integers(1, most + 1))).tolist() for _ in range(int(rng.integers(2, 6)))
         ]
-        budget = int(rng.choice([1, 2, 3, 100]))
-        plan = eager(cluster(loads), max_moves_per_cycle=budget, max_moves_per_target=budget).plan
-        donors = {move.source for move in plan.moves} | {item.broker for item in plan.refusals if item.bundle}
-        named = [move.bundle for move in plan.moves] + [item.bundle for item in plan.refusals if item.bundle]
-        owned = [name for item in cluster(loads) if item.broker_id in donors for name in item.bundle_names]
-        assert sorted(named) == sorted(owned)
-        assert not [item for item in plan.refusals if item.detail == "final check"]
-        assert len(plan.moves) <= budget
+        yield loads, dict.fromkeys(("max_moves_per_cycle", "max_moves_per_target"), int(rng.choice([1, 2, 3, 100])))
+
+
+def check_accounts(loads: list[list[float]], plan: Plan) -> None:
+    """Law: each bundle of a donor moves or is refused, once, and the strategy itself keeps the laws of moves."""
+    donors = {move.source for move in plan.moves} | {item.broker for item in plan.refusals if item.bundle}
+    named = [move.bundle for move in plan.moves] + [item.bundle for item in plan.refusals if item.bundle]
+    owned = [name for item in cluster(loads) if item.broker_id in donors for name in item.bundle_names]
+    assert sorted(named) == sorted(owned)
+    assert not [item for item in plan.refusals if item.detail == "final check"]
+
+
+def test_swaps_keep_the_laws() -> None:
+    swaps, rooms = 0, 0
+    for loads, budgets in swap_cases(4):
+        plan = eager(cluster(loads), **budgets).plan
+        check_accounts(loads, plan)
+        assert len(plan.moves) <= budgets["max_moves_per_cycle"]
         highest = max(row.score_before for row in plan.loads)
         assert all(move.target_after <= min(highest, 0.85) + 1e-5 for move in plan.moves)
         swapped = {(move.source, move.target) for move in plan.moves if move.rule == "avg swap"}
@@ -107,21 +112,14 @@ def test_a_report_in_between_shows_no_more_than_the_moves(share: float, reported
     """Rule: who took uses what it reported since or more, who gave that or less, however near the prediction is."""
     own, other = broker(0), broker(1)
     source, target = (other, own) if share > 0 else (own, other)
-    entry = LedgerEntry(
-        bundle=bundle_name(9),
-        source=source,
-        target=target,
-        opened_ms=NOW_MS - 1000,
-        landed_ms=NOW_MS,
-        traffic=(0.0,) * 4,
-        pressure=(abs(share), 0, 0, 0, 0, 0),
-    )
+    pressure = (abs(share), 0, 0, 0, 0, 0)
+    landed = entry(bundle_name(9), source, target, opened_ms=NOW_MS - 1000, landed_ms=NOW_MS, pressure=pressure)
     # Predicted are 30: five away from the report, within the ten points that a report may be wrong.
     baselines = tuple(
         Baseline(broker=row, usage=(30.0 - share, 0, 0, 0), since_ms=NOW_MS - 1000) for row in (own, other)
     )
     reports = [replace(item, usage=np.array([reported, 0, 0, 0])) for item in cluster([[0.3], [0.3]])]
     current = snapshot([replace(item, last_update=NOW_MS + 30_000) for item in reports])
-    books = settle(Ledger(entries=(entry,), baselines=baselines), current, Parameters(), NOW_MS + 5 * MINUTE)
+    books = settle(Ledger(entries=(landed,), baselines=baselines), current, Parameters(), NOW_MS + 5 * MINUTE)
     lines = next(item for item in books.baselines if item.broker == own)
     assert lines.usage[CPU] + share == pytest.approx(believed)

@@ -16,6 +16,7 @@ from bundlekeel.model.plan import Move, Traffic4
 from bundlekeel.model.text_format import HOUR_MS, clock_text
 from bundlekeel.planning.guard.budgets import admit, hour_refusal, share_of
 from bundlekeel.planning.guard.state import BegunMove, GuardState
+from tests.support import builders
 from tests.support.builders import NOW_MS, bundle_name
 
 WIDE: dict[str, Any] = {
@@ -28,20 +29,8 @@ WIDE: dict[str, Any] = {
 
 def move(number: int, source: str = "a:1", target: str = "b:1", *, space: str = "t/ns", share: float = 0.1) -> Move:
     """One move; `share` is what it carries of a broker that carries `FULL`."""
-    return Move(
-        bundle=bundle_name(number, space),
-        source=source,
-        target=target,
-        rule="avg",
-        threshold=0.1,
-        source_before=0.5,
-        source_after=0.4,
-        target_before=0.1,
-        target_after=0.2,
-        runner_up="",
-        traffic=(share * 100, share * 100, share * 1000, share * 1000),
-        pressure=(share, 0.0, 0.0, 0.0, 0.0, 0.0),
-    )
+    carried = (share * 100, share * 100, share * 1000, share * 1000)
+    return builders.move(bundle_name(number, space), source, target, traffic=carried)
 
 
 FULL: Traffic4 = (100.0, 100.0, 1000.0, 1000.0)

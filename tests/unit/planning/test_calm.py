@@ -16,9 +16,9 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.load import CPU, BrokerReport
 from bundlekeel.planning import calm
 from bundlekeel.planning.engine import PlanResult
-from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.memory import BrokerCourse, Excess, StrategyMemory, Swing
-from tests.support.builders import NOW_MS, broker, cluster, eager, run, snapshot, turn, written
+from tests.support.builders import NOW_MS, broker, cluster, eager, entry, run, snapshot, turn, written
 
 # Mean 25 %, tolerated 3.75 points. The small difference of 11 points costs 3.7 a second,
 # and two moves end it; the large one of 50 points costs 152.
@@ -400,8 +400,7 @@ def test_of_two_swings_the_longer_and_the_costlier_count() -> None:
 
 @pytest.mark.parametrize("seconds", [13.0, 30.0, 300.0])
 @pytest.mark.parametrize(
-    ("size", "ended", "remembered"),
-    [(0.0, 9.0, 9.0), (0.1, 9.0, 9.0), (9.0, 0.0, 9.0), (9.0, 0.1, 9.0)],
+    ("size", "ended", "remembered"), [(0.0, 9.0, 9.0), (0.1, 9.0, 9.0), (9.0, 0.0, 9.0), (9.0, 0.1, 9.0)]
 )
 def test_a_swing_of_another_size_is_another_swing(seconds: float, size: float, ended: float, remembered: float) -> None:
     """Rule: a long and weak excess does not make strong ones wait for as long as itself, before or after them."""
@@ -506,18 +505,12 @@ def test_a_plan_that_does_not_begin_changes_nothing() -> None:
 @pytest.mark.parametrize("strategy", ["threshold", "deviation", "uniform", "transfer", "avg"])
 def test_a_broker_that_settles_is_not_called_balanced(strategy: str) -> None:
     """Rule: until the reports show the last moves, the verdict says that it waits for them."""
-    entry = LedgerEntry(
-        bundle="t/ns/0xf0000000_0xffffffff",
-        source=broker(0),
-        target=broker(1),
-        opened_ms=NOW_MS - 2_000,
-        landed_ms=NOW_MS - 1_000,
-        traffic=(0.0,) * 4,
-        pressure=(0.0,) * 6,
+    landed = entry(
+        "t/ns/0xf0000000_0xffffffff", broker(0), broker(1), opened_ms=NOW_MS - 2_000, landed_ms=NOW_MS - 1_000
     )
     result = run(
         cluster([[0.1] * 7, [0.01] * 3, [0.01] * 3]),
-        ledger=Ledger(entries=(entry,)),
+        ledger=Ledger(entries=(landed,)),
         strategy=strategy,
         transfer_hit_count=0,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,10 @@ from bundlekeel.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.planning.draft import Draft
-from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.scores import weights_of
 from bundlekeel.planning.target_bans import TargetBans
-from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot, traffic
+from tests.support.builders import NOW_MS, broker, bundle_name, cluster, entry, report, snapshot, traffic
 
 PARAMS = Parameters()
 LOADS = [[0.2, 0.3], [0.1], [0.1]]
@@ -26,15 +28,8 @@ def drafted(current: Snapshot | None = None, ledger: Ledger | None = None) -> Dr
 
 def booked(bundle: int, source: int = 0, target: int = 1, cpu: float = 20.0) -> Ledger:
     """One move under way that carries a fifth of a broker."""
-    entry = LedgerEntry(
-        bundle=bundle_name(bundle),
-        source=broker(source),
-        target=broker(target),
-        opened_ms=NOW_MS,
-        traffic=traffic(0.2),
-        pressure=(cpu, 0.0, 0.0, 0.0, 0.0, 0.0),
-    )
-    return Ledger(entries=(entry,))
+    load = {"traffic": traffic(0.2), "pressure": (cpu, 0.0, 0.0, 0.0, 0.0, 0.0)}
+    return Ledger(entries=(entry(bundle_name(bundle), broker(source), broker(target), **load),))
 
 
 def test_a_move_changes_both_brokers_in_everything() -> None:
@@ -134,16 +129,11 @@ def test_books_of_a_bundle_that_landed() -> None:
     draft = drafted(ledger=booked(2, source=0, target=1))
     assert draft.bundle_count.tolist() == [2, 1, 1]
     assert draft.traffic[1].tolist() == pytest.approx(list(traffic(0.2))), "what is expected, not what it has so far"
-    (entry,) = booked(0).entries
+    (begun,) = booked(0).entries
     for source, target in ((True, False), (False, True)):
-        sides = Ledger(entries=(LedgerEntry(**{**vars_of(entry), "source_settled": source, "target_settled": target}),))
+        sides = Ledger(entries=(replace(begun, source_settled=source, target_settled=target),))
         expected = [0.5 if source else 0.3, 0.1 if target else 0.3, 0.1]
         assert drafted(ledger=sides).score.tolist() == pytest.approx(expected)
-
-
-def vars_of(entry: LedgerEntry) -> dict[str, object]:
-    """The fields of an entry."""
-    return {name: getattr(entry, name) for name in LedgerEntry.__slots__}
 
 
 def test_books_never_make_a_figure_negative() -> None:

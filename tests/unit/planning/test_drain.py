@@ -14,9 +14,9 @@ from bundlekeel.planning.effects import EffectRecords, begun
 from bundlekeel.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.planning.guard.external_moves import ExternalMove, ExternalMoves, apart_from, noted
 from bundlekeel.planning.guard.state import GuardState, RecentMove
-from bundlekeel.planning.ledger import Ledger, LedgerEntry, landed, open_entries
+from bundlekeel.planning.ledger import Ledger, landed, open_entries
 from bundlekeel.planning.owned import with_owned
-from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot
+from tests.support.builders import NOW_MS, broker, bundle_name, cluster, entry, report, snapshot
 
 B0, B1, B2 = broker(0), broker(1), broker(2)
 DRAINING = GuardState(draining=frozenset({B0}))
@@ -174,10 +174,7 @@ def test_a_warming_broker_is_filled_with_few_moves_until_it_carries_its_share() 
 def test_a_broker_is_not_warm_because_bundles_wait_until_their_moves_are_seen() -> None:
     """A little later some of them may come: the request must not end meanwhile."""
     current, guard = snapshot(cluster([[0.3, 0.3], [0.1, 0.1], []])), GuardState(warming=frozenset({B2}))
-    entry = LedgerEntry(
-        bundle="", source=B1, target=B0, opened_ms=NOW_MS, landed_ms=NOW_MS, traffic=(0.0,) * 4, pressure=(0.0,) * 6
-    )
-    waiting = Ledger(entries=tuple(replace(entry, bundle=bundle_name(n)) for n in range(4)))
+    waiting = Ledger(entries=tuple(entry(bundle_name(n), B1, B0, landed_ms=NOW_MS) for n in range(4)))
     result = planned(current, guard, ledger=waiting)
     assert result.plan.moves == () and result.ready == {B2: False}
 

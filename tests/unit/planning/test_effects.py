@@ -13,6 +13,7 @@ from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.planning import effects
 from bundlekeel.planning.effects import HELPED, NO_BENEFIT, WORSE, Effect, EffectRecords, EffectRules
 from bundlekeel.planning.ledger import Ledger, open_entries
+from tests.support import builders
 from tests.support.builders import bundle_name, report, snapshot
 
 A, B, C = "a:8080", "b:8080", "c:8080"
@@ -20,21 +21,7 @@ T0 = 1_790_000_000_000
 
 
 def move(bundle: str = bundle_name(0), source: str = A, target: str = B) -> Move:
-    """One move; what it carries does not matter here."""
-    return Move(
-        bundle=bundle,
-        source=source,
-        target=target,
-        rule="avg",
-        threshold=0.1,
-        source_before=0.8,
-        source_after=0.6,
-        target_before=0.2,
-        target_after=0.4,
-        runner_up="",
-        traffic=(1.0, 1.0, 1.0, 1.0),
-        pressure=(1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-    )
+    return builders.move(bundle, source, target)
 
 
 def plan(before: dict[str, float], after: dict[str, float] | None = None) -> Plan:

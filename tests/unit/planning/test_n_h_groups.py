@@ -129,11 +129,7 @@ def test_n_h_a_group_of_one_cannot_exchange_bundles(strategy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("primary", "secondary"),
-    [
-        ({"t/a": (0, 1, 2), "t/b": (2, 3)}, {}),
-        ({"t/a": (0, 1), "t/b": (2, 3)}, {"t/a": (2,)}),
-    ],
+    ("primary", "secondary"), [({"t/a": (0, 1, 2), "t/b": (2, 3)}, {}), ({"t/a": (0, 1), "t/b": (2, 3)}, {"t/a": (2,)})]
 )
 def test_n_h_overlapping_policies_make_one_group(
     primary: dict[str, tuple[int, ...]], secondary: dict[str, tuple[int, ...]]

@@ -54,7 +54,7 @@ def test_a_bundle_takes_its_share_of_what_is_above_idle() -> None:
     draft = Draft(current, Ledger(), PARAMS)
     limit = current.brokers.limit[0, CPU]
     assert np.allclose(draft.pressure(0)[:, CPU] / limit, 0.1)
-    assert draft.loaded_score().tolist() == pytest.approx([0.8, 0.0, 0.0])
+    assert (draft.score - draft.base_score()).tolist() == pytest.approx([0.8, 0.0, 0.0])
 
 
 def test_it_is_remembered_when_no_broker_is_idle_any_more() -> None:

@@ -15,7 +15,7 @@ from tests.support.builders import bundle_name, cluster, eager, report, snapshot
 def fit(sizes: list[float], want: float, *, before: float = 0.8, other: float = 0.0) -> int:
     """The index chosen among bundles of these scores."""
     relief = np.array(sizes)
-    offer = Offer(rows=np.arange(len(sizes)), source_after=before - relief, target_after=other + relief)
+    offer = Offer(source_after=before - relief, target_after=other + relief)
     return best_fit(offer, before, other, want, ceiling=0.85, slack=0.06)
 
 
@@ -50,7 +50,7 @@ def test_one_large_bundle_does_not_make_the_many_small_dust() -> None:
 @pytest.mark.parametrize(("target_after", "choice"), [(0.6, 0), (0.61, -1)])
 def test_a_smaller_target_is_not_filled_beyond_a_quarter_of_the_difference(target_after: float, choice: int) -> None:
     """Rule: more than was wanted moves only if both brokers end a quarter of the difference below the source."""
-    offer = Offer(rows=np.arange(1), source_after=np.array([0.5]), target_after=np.array([target_after]))
+    offer = Offer(source_after=np.array([0.5]), target_after=np.array([target_after]))
     assert best_fit(offer, 0.8, 0.0, 0.2, ceiling=0.85, slack=0.06) == choice
 
 

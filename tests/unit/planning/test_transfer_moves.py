@@ -20,6 +20,7 @@ from bundlekeel.planning.guard.state import GuardState, RecentMove
 from bundlekeel.planning.memory import StrategyMemory
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 from tests.support.transfer import AT_ONCE, HOT_COLD, after, as_class, moves, now, refused, turn, written
+from tests.unit.planning.test_avg_swap import check_accounts, swap_cases
 
 
 def test_largest_fitting_bundles_first() -> None:
@@ -55,10 +56,7 @@ def test_n_o_the_class_counts_what_a_swap_brings_back_in_debug_mode() -> None:
     """`loadBalancerDebugModeEnabled`: the pair of the swap is even, and the second pair stays as it is."""
     loads = [[0.1, 0.1, 0.2], [0.6], [0.1, 0.1, 0.6], [0.1, 0.4, 0.6]]
     outcome = as_class(loads, transfer_target_std=0.1, transfer_debug_mode=True)
-    assert {(item.source, item.target) for item in outcome.unloads} == {
-        (broker(3), broker(0)),
-        (broker(0), broker(3)),
-    }
+    assert {(item.source, item.target) for item in outcome.unloads} == {(broker(3), broker(0)), (broker(0), broker(3))}
 
 
 def test_n_o_in_debug_mode_more_bundles_follow_a_swap() -> None:
@@ -189,19 +187,10 @@ def test_waiting_brokers_show_cost_and_price() -> None:
 
 
 def test_swaps_keep_the_laws() -> None:
-    rng, swaps = np.random.default_rng(5), 0
-    for _ in range(400):
-        loads = [
-            rng.choice([0.05, 0.1, 0.2, 0.3, 0.4], size=int(rng.integers(1, 4))).tolist()
-            for _ in range(int(rng.integers(2, 6)))
-        ]
-        budget = int(rng.choice([1, 2, 3, 100]))
-        plan = now(loads, transfer_target_std=0.02, max_moves_per_cycle=budget, max_moves_per_target=budget)
-        donors = {move.source for move in plan.moves} | {item.broker for item in plan.refusals if item.bundle}
-        named = [move.bundle for move in plan.moves] + [item.bundle for item in plan.refusals if item.bundle]
-        owned = [name for item in cluster(loads) if item.broker_id in donors for name in item.bundle_names]
-        assert sorted(named) == sorted(owned)
-        assert not [item for item in plan.refusals if item.detail == "final check"]
+    swaps = 0
+    for loads, budgets in swap_cases(3):
+        plan = now(loads, transfer_target_std=0.02, **budgets)
+        check_accounts(loads, plan)
         assert max(row.score_after for row in plan.loads) <= max(row.score_before for row in plan.loads) + 1e-5
         swaps += bool({move.source for move in plan.moves} & {move.target for move in plan.moves})
     assert swaps >= 10

@@ -6,7 +6,8 @@ Run with `-s` to see time to balance and number of moves of each case.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -14,16 +15,87 @@ import pytest
 from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.load import Floats
 from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Plan
+from bundlekeel.simulator.balancers import CYCLE, Bundlekeel, direct_moves
+from bundlekeel.simulator.bundles import build, zipf
 from bundlekeel.simulator.cluster import VirtualCluster
-from tests.support.virtual import Driver, ScenarioSettings, imbalance, perfect_moves, restart, virtual_cluster, zipf
+from bundlekeel.simulator.scenario import ScenarioSettings, Tenant
 
 BROKER_BYTES = 100e6
+Load = Callable[[float], Floats]
 # Both directions count towards a throughput limit. The brokers' CPU is then ignored.
 BY_THROUGHPUT = (CapacityOverride(pattern="*", throughput=2 * BROKER_BYTES, ignore=("cpu",)),)
 BY_CPU: tuple[CapacityOverride, ...] = ()
 STOCK = Parameters()
 FAST = Parameters(statistics_interval_seconds=1.0, host_usage_interval_seconds=1.0)
 FAST_SETTINGS = ScenarioSettings(statistics_interval=1, host_interval=1, report_interval=1, tick=1, land_seconds=2)
+
+
+def virtual_cluster(
+    traffic: Floats | Callable[[float], Floats],
+    owner: Sequence[int],
+    brokers: int,
+    seed: int,
+    settings: ScenarioSettings,
+) -> VirtualCluster:
+    """Bundles of one topic each. `traffic`: bytes/s each way of every bundle, or a function of the time in seconds."""
+    for_bundles, for_cluster = np.random.SeedSequence(seed).spawn(2)
+    count = len(owner)
+    tenant = Tenant(bundles=count, sizes=(0.0,) * count)
+    bundles, _ = build([tenant], np.ones(brokers), settings.broker_bytes, for_bundles)
+    bundles.owner = np.array(owner, dtype=np.int64)
+    loads: Load = traffic if callable(traffic) else lambda _: traffic
+    cluster = VirtualCluster(bundles, lambda at: loads(at) / BROKER_BYTES, np.ones(brokers), settings, for_cluster)
+    cluster.begin()
+    return cluster
+
+
+def imbalance(cluster: VirtualCluster) -> float:
+    """Return the highest load divided by the mean. Bundles in transit count at their destination."""
+    carried = cluster.settled_load()
+    return float(carried.max() / carried.mean())
+
+
+def restart(cluster: VirtualCluster, broker: int) -> None:
+    """Restart a broker: it is empty, and the other brokers have got its bundles in turn."""
+    others = [number for number in range(len(cluster.capacity)) if number != broker]
+    cluster.drain(broker)
+    cluster.start(broker)
+    for place, (_, _, row, _) in enumerate(sorted(cluster._landing, key=lambda item: item[1])):
+        cluster.bundles.owner[row] = others[place % len(others)]
+    cluster._landing = []
+    cluster._owners += 1
+
+
+@dataclass(kw_only=True)
+class Driver:
+    """Runs cycles on a virtual cluster, with the same averages and ledger as in the sidecar."""
+
+    cluster: VirtualCluster
+    params: Parameters
+    capacity: tuple[CapacityOverride, ...] = ()
+    moves: list[tuple[float, Move]] = field(default_factory=list)
+    plans: list[tuple[float, Plan]] = field(default_factory=list)
+    curve: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """The simulator's balancer, with every plan kept."""
+        self.balancer = Bundlekeel(params=self.params, capacity=self.capacity)
+        self.balancer.books.keep = lambda at, plan: self.plans.append((at, plan))
+        self.moves = self.balancer.books.moves
+
+    def run(self, seconds: float) -> None:
+        """Let time pass, with a cycle every ten seconds."""
+        until = self.cluster.now + seconds
+        while self.cluster.now < until - 1e-6:
+            self.balancer.turn(self.cluster, self.cluster.advance())
+            if self.cluster.now % CYCLE < 1e-6:
+                self.curve.append((self.cluster.now, imbalance(self.cluster)))
+
+    def balanced_at(self, limit: float) -> float:
+        """Return the time from which max/mean stays at or below `limit`; infinity if it does not."""
+        later = [at for at, value in self.curve if value > limit]
+        return 0.0 if not later else (later[-1] + CYCLE if later[-1] < self.curve[-1][0] else float("inf"))
 
 
 def skewed(
@@ -50,7 +122,7 @@ def tell(case: str, driver: Driver, need: int = -1) -> None:
 def step_on_one_of_three(seed: int, capacity: tuple[CapacityOverride, ...], *, fast: bool) -> None:
     """24 Zipf-skewed bundles start on one broker of three."""
     cluster = skewed(3, 24, 0.25, 1.0, 1, seed, FAST_SETTINGS if fast else ScenarioSettings())
-    need = perfect_moves(cluster, capacity)
+    need = direct_moves(cluster, Parameters(), capacity)
     driver = Driver(cluster=cluster, params=FAST if fast else STOCK, capacity=capacity)
     driver.run(1500 if fast else 3600)
     tell(f"step seed {seed} {'fast' if fast else 'stock'} {'throughput' if capacity else 'cpu'}", driver, need)
@@ -78,7 +150,7 @@ def test_step_is_solved_for_every_seed(seed: int, capacity: tuple[CapacityOverri
     step_on_one_of_three(seed, capacity, fast=fast)
 
 
-def even(settings: ScenarioSettings, seed: int, load: Callable[[float], Floats] | None = None) -> VirtualCluster:
+def even(settings: ScenarioSettings, seed: int, load: Load | None = None) -> VirtualCluster:
     """Three brokers with the same 24 Zipf-skewed bundles each, 55 % busy."""
     sizes = np.tile(zipf(24, 1.0, largest=0.2), 3) * 0.55 * BROKER_BYTES
     return virtual_cluster(load or sizes, np.repeat([0, 1, 2], 24).tolist(), 3, seed, settings)
@@ -139,7 +211,7 @@ def test_restarted_broker_gets_load_again(capacity: tuple[CapacityOverride, ...]
 def world(seed: int, capacity: tuple[CapacityOverride, ...]) -> None:
     """Seven brokers, 700 bundles, all on three."""
     cluster = skewed(7, 700, 0.55, 1.2, 3, seed, ScenarioSettings())
-    need = perfect_moves(cluster, capacity)
+    need = direct_moves(cluster, Parameters(), capacity)
     driver = Driver(cluster=cluster, params=STOCK, capacity=capacity)
     driver.run(3600)
     tell(f"world seed {seed} {'throughput' if capacity else 'cpu'}", driver, need)
@@ -166,7 +238,7 @@ def test_world_for_every_seed(seed: int, capacity: tuple[CapacityOverride, ...])
 def test_without_the_ledger_moves_repeat() -> None:
     """Rule: this cluster is late enough for the ledger to matter; without it the same step takes more moves."""
     cluster = skewed(3, 24, 0.25, 1.0, 1, 1, ScenarioSettings())
-    need = perfect_moves(cluster, BY_THROUGHPUT)
+    need = direct_moves(cluster, Parameters(), BY_THROUGHPUT)
     forgetful = Parameters(
         report_max_interval_seconds=1.0, statistics_interval_seconds=0.1, host_usage_interval_seconds=0.1
     )

@@ -53,7 +53,9 @@ def test_pip_364_over_placement_40_40_40_40_69_70() -> None:
     plan = eager(reports, strategy="threshold").plan
     assert targets(plan) == {broker(row) for row in range(4)}
     assert max(percents_after(plan)[:4]) < 49.83
-    assert targets(eager(reports).plan) == {broker(row) for row in range(4)}
+    plan = eager(reports).plan
+    assert targets(plan) == {broker(row) for row in range(4)}
+    assert max(percents_after(plan)[:4]) <= 55.0
 
 
 def test_pip_364_placement_10_30_80() -> None:
@@ -248,7 +250,9 @@ def test_pip_364_uniform_rate_wins_over_throughput() -> None:
     busy = np.array([40.0, 0.0, 0.0, 0.0])
     reports = [replace(small, bundle_traffic=fast, traffic=fast.sum(axis=0), usage=busy), large]
     assert set(Pulsar("uniform").unloads(reports)) == {broker(0)}
-    assert {item.source for item in eager(reports, strategy="uniform").plan.moves} == {broker(0)}
+    plan = eager(reports, strategy="uniform").plan
+    assert {item.source for item in plan.moves} == {broker(0)}
+    assert plan.verdict.sentence.startswith("message rate and throughput differ")
 
 
 def test_pip_364_uniform_at_zero_or_below_is_off() -> None:

@@ -299,9 +299,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "transfer swaps for more than half of what is left": (
         cluster([[0.12, 0.4, 0.28], [0.05, 0.05]]),
         {"transfer_target_std": 0.05},
-        {
-            "guard": GuardState(frozen=frozenset((bundle_name(2),))),
-        },
+        {"guard": GuardState(frozen=frozenset((bundle_name(2),)))},
     ),
     "threshold at its lower limit": (cluster([[0.55], [0.55], [0.4], [0.5]]), {"lower_boundary_shedding": True}),
 }

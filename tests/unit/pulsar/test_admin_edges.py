@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -19,26 +18,11 @@ from bundlekeel.pulsar import decoding
 from bundlekeel.pulsar.admin import AdminOptions, failures, routes, transport
 from bundlekeel.pulsar.admin.transport import AdminCall
 from bundlekeel.pulsar.formats.broker_metrics import LOOKUP_FAILURES, PageLines
-from tests.support.admin_kit import Kit, unload
-from tests.support.contracts.admin import BUNDLE, TOPIC, fill
+from tests.support.admin_kit import Kit, brokers, kit, unload  # fixtures
+from tests.support.contracts.admin import BUNDLE, TOPIC
 from tests.support.http_brokers import Answer, HttpBrokers
 
-
-@pytest.fixture
-async def brokers() -> AsyncIterator[HttpBrokers]:
-    """Three brokers that behave unless scripted."""
-    served = HttpBrokers()
-    fill(served.model)
-    async with served.serve():
-        yield served
-
-
-@pytest.fixture
-async def kit(brokers: HttpBrokers) -> AsyncIterator[Kit]:
-    """An adapter over them."""
-    result = Kit(brokers, AdminOptions(read_timeout=5))
-    yield result
-    await result.admin.close()
+__all__ = ["brokers", "kit"]
 
 
 async def test_the_permit_is_asked_when_the_request_leaves(brokers: HttpBrokers, kit: Kit) -> None:

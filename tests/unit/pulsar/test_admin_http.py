@@ -28,27 +28,18 @@ from bundlekeel.pulsar.admin import AdminOptions, AdminTls, HttpBrokerAdmin
 from bundlekeel.pulsar.admin.hosts import InsecureRedirect
 from bundlekeel.pulsar.admin.routes import AdminRoute
 from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
-from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.settings.token_source import TokenSource
-from tests.support.admin_kit import Kit, redirect, self_signed, unload
-from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder, fill
+from tests.support.admin_kit import Kit, brokers, redirect, self_signed, unload  # brokers: a fixture
+from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder
 from tests.support.http_brokers import Answer, HttpBrokers, Seen, answer
 from tests.support.memory_source import RealClock
 
+__all__ = ["brokers"]
 TRACE = (
     "\n --- An unexpected error occurred in the server ---\n\nMessage: Failed to unload\n\nStacktrace:\n\n"
     "java.lang.RuntimeException: secret internals\n\tat org.apache.pulsar.broker.Foo.bar(Foo.java:1)\n"
 )
 FAST = AdminOptions(connect_timeout=0.5, read_timeout=0.3, query_timeout=0.3)
-
-
-@pytest.fixture
-async def brokers() -> AsyncIterator[HttpBrokers]:
-    """Three brokers that behave unless scripted."""
-    served = HttpBrokers()
-    fill(served.model)
-    async with served.serve():
-        yield served
 
 
 @pytest.fixture
@@ -273,12 +264,7 @@ async def test_a_token_that_stays_wrong_is_sent_once(
     ],
 )
 async def test_s15_statuses_become_types(
-    brokers: HttpBrokers,
-    make: Callable[..., Kit],
-    status: int,
-    reason: str,
-    kind: type[AdminApiError],
-    says: str,
+    brokers: HttpBrokers, make: Callable[..., Kit], status: int, reason: str, kind: type[AdminApiError], says: str
 ) -> None:
     """4xx is a refusal, but what proxies say late (S.15) and 5xx are unknown outcomes; the reason is one line, without
     a stack trace; nothing repeats."""
@@ -289,14 +275,6 @@ async def test_s15_statuses_become_types(
     assert caught.value.outcome_unknown == (kind is AdminFault)
     assert "Foo.java" not in str(caught.value)
     assert len(brokers.seen) == 1
-
-
-async def test_an_html_error_is_named_by_its_title(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
-    """Jetty's pages are reduced to their title."""
-    brokers.script(1, answer(500, body=b"<html><head><title>Error 500 Request failed.</title></head></html>"))
-    with pytest.raises(AdminFault) as caught:
-        await unload(make(), brokers, at=1)
-    assert caught.value.reason == "Error 500 Request failed."
 
 
 @pytest.mark.parametrize("fault", [Answer(hang=True), Answer(reset=True)], ids=["hang", "reset"])
@@ -396,20 +374,6 @@ async def test_a_setting_that_may_not_be_made_any_more_is_not_made_at_the_next_b
     assert brokers.model.dynamic == {}
 
 
-async def test_another_mutation_of_unknown_outcome_is_not_tried_elsewhere(
-    brokers: HttpBrokers, make: Callable[..., Kit]
-) -> None:
-    """A ResourceGroup whose request got no answer is not sent to the next broker; a read is."""
-    order = sorted(range(3), key=brokers.ids.__getitem__)
-    brokers.script(order[0], lambda _request: Answer(reset=True), lambda _request: Answer(reset=True))
-    kit = make()
-    with pytest.raises(AdminTimeout):
-        await HttpQuotaAdmin(kit.admin.http).set_resource_group("gold", None, permit=kit.permit)
-    assert len(brokers.seen) == 1
-    assert await kit.admin.dynamic_configuration() == {}
-    assert len(brokers.seen) == 3
-
-
 async def test_a_claim_reports_a_redirect_without_following(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
     """A 307 of a lookup names a broker; a foreign one is an error. One request either way."""
     kit = make()
@@ -434,9 +398,7 @@ async def test_a_claim_knows_brokers_by_service_url(brokers: HttpBrokers, make: 
     endpoint = BrokerEndpoint(broker_id="b:1", web_url="http://b:1", service_url="pulsar://b:6650")
     kit.admin.set_endpoints({**brokers.endpoints(), "b:1": endpoint})
     brokers.script(
-        0,
-        answer(200, body=b'{"brokerUrl": "pulsar://b:6650"}'),
-        answer(200, body=b'{"httpUrl": "http://new:8080/"}'),
+        0, answer(200, body=b'{"brokerUrl": "pulsar://b:6650"}'), answer(200, body=b'{"httpUrl": "http://new:8080/"}')
     )
     assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == "b:1"
     assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == "new:8080"

@@ -12,7 +12,7 @@ import pytest
 from bundlekeel.leader.state.documents import Pause
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.errors import AdminTimeout, AdminUnauthorized, StoreError
-from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey
+from bundlekeel.quotas.rules.rate_plan import DISPATCH, PUBLISH, PolicyKey
 from tests.support.contracts.coordination import eventually
 from tests.support.quota_world import QuotaCluster, leading
 from tests.support.world import BROKERS
@@ -309,3 +309,15 @@ async def test_rates_that_a_broker_refuses_are_left_until_they_are_written() -> 
     assert sum(row.codes == ["RateNotWritten"] for row in rows) == 2
     await sidecar.turn(2)
     assert (await sidecar.quotas.view()).left == {}
+
+
+async def test_n_p_no_rate_is_written_during_a_migration() -> None:
+    """Topic policies are metadata too."""
+    sidecar = await leading()
+    await sidecar.turn(3)
+    rates = dict(sidecar.quota_cluster.model.quotas.rates)
+    sidecar.cluster.metadata.migrate("PREPARATION")
+    sidecar.quota_cluster.demand[COLD] = 300.0
+    await sidecar.turn(3)
+    assert sidecar.quota_cluster.model.quotas.rates == rates
+    assert (await sidecar.quotas.view()).obstacle == "StoreMigrating"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bundlekeel.model.errors import ConfigError, NotFound
-from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits
 from bundlekeel.quotas.requests import requests_of
+from bundlekeel.quotas.rules.groups import KINDS, QuotaGroup, QuotaLimits
 from tests.support.quota_world import QuotaCluster, leading
 
 WHO = {"reason": "r", "by": "ann"}

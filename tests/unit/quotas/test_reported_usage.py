@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import pytest
 
 from bundlekeel.model.errors import NotFound, StoreError
-from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.quotas.report import MOST_TOPICS
+from bundlekeel.quotas.rules.groups import QuotaGroup, QuotaLimits
 from bundlekeel.quotas.service import QuotaService
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
 from tests.support.world import BROKERS, NoPeers

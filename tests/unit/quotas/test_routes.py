@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 import yaml
 from pydantic import TypeAdapter
+from rich.console import Console
 
+from bundlekeel.cli.output import TableLayout
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.errors import SnapshotError
-from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
+from bundlekeel.quotas.commands import groups
 from bundlekeel.quotas.responses import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView, TransportView
+from bundlekeel.quotas.rules.groups import KINDS, QuotaGroup, QuotaLimits
+from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.wiring.openapi import openapi_document
 from tests.support.api_routes import roles
 from tests.support.apps import create_app
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
 from tests.support.shop import BROKERS, GROUP, QUOTA_TOPIC, Shop
 from tests.support.spied import Spied
+from tests.unit.api.test_code_lists import words
 from tests.unit.api.test_routes import client
 from tests.unit.api.test_s01_reads_and_the_lease import served as running
 from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
@@ -193,7 +200,7 @@ def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, c
     sidecar.do(sidecar.shop.turns())
     result = sidecar.run("quota", *command.split(), *SIGNED)
     assert result.exit_code == 0 and "warning" not in result.stdout
-    expected = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
+    expected = f"warning: the brokers' rate limits do not change (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
     assert result.stderr.startswith(expected) and "docs/operations/quotas.md" in result.stderr
 
 
@@ -209,3 +216,19 @@ def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> N
     """With units; kinds without a limit are left out."""
     output = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *SIGNED).stdout
     assert output.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]
+
+
+def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) -> None:
+    """As every other empty list does."""
+    shown, file = sidecar.do(sidecar.shop.quotas.view()), io.StringIO()
+    for answer in (shown, replace(shown, groups=[])):
+        Console(width=80, file=file).print(groups(answer, TableLayout()))
+    assert file.getvalue().count("create one with `bundlekeel quota set`") == 1
+
+
+def test_the_document_lists_enforcers_codes_and_kinds_of_rate() -> None:
+    schemas = openapi_document()["components"]["schemas"]
+    assert set(words(schemas["TopicView"]["properties"]["codes"])) == set(Code)
+    enforcers = words(schemas["QuotasView"]["properties"]["enforcer"])
+    assert set(enforcers) == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
+    assert set(words(schemas["TopicView"]["properties"]["held_back"])) == set(KINDS)

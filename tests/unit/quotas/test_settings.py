@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from bundlekeel.model.errors import ConfigError
-from bundlekeel.quotas.groups import QuotaLimits
+from bundlekeel.quotas.rules.groups import QuotaLimits
 from bundlekeel.quotas.settings import QuotaSettings, parse_size
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import load_settings

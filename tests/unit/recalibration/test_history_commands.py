@@ -268,7 +268,7 @@ def test_a_plugin_that_is_not_installed_here_is_said(folder: Path) -> None:
     ParquetStore(folder).publish(3, 1, [recorded(None, frame, epoch=3, cycle=9, outcome=outcome)])
     result = run("replay", "all", "--history", str(folder))
     assert (result.exit_code, "'theirs' is not known here" in result.stdout) == (1, True)
-    assert "8 of 9 cycles have the recorded plan" in result.stdout
+    assert "8 of 9 replayed cycles give the recorded plan" in result.stdout
 
 
 def test_the_settings_name_the_store(folder: Path, tmp_path: Path) -> None:

@@ -132,10 +132,7 @@ async def test_a_follower_records_nothing() -> None:
     async with bench.running():
         await bench.recorded(inputs[:2], epoch=None)
         await bench.recorded(inputs[2:], epoch=4, first=3)
-    assert [(record.epoch, record.cycle, record.full) for record in bench.published()] == [
-        (4, 3, True),
-        (4, 4, False),
-    ]
+    assert [(record.epoch, record.cycle, record.full) for record in bench.published()] == [(4, 3, True), (4, 4, False)]
 
 
 async def test_a_leader_change_leaves_no_gap_and_no_double(tmp_path: Path) -> None:

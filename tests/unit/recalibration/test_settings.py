@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from bundlekeel.cli.config import config_app
 from bundlekeel.model.errors import ConfigError
-from bundlekeel.recalibration.adopting.wiring import RecalibrationParts
 from bundlekeel.recalibration.jobs.__main__ import parser
+from bundlekeel.recalibration.recorder.wiring import history_store
 from bundlekeel.recalibration.settings import CalibrationSettings, HistorySettings, ShadowSettings
-from bundlekeel.recalibration.wiring import history_store
+from bundlekeel.recalibration.wiring import RecalibrationParts
 from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.wiring.outside import open_outside

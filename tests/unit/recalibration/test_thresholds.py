@@ -8,6 +8,7 @@ import math
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,12 +29,12 @@ from bundlekeel.recalibration.rules.thresholds import (
     whole,
 )
 from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, parsed, thresholds_of
-from dev.docs import ROOT
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import DAY_MS, NOW_MS, as_bytes, document, interval, measures, proposed
 from tests.unit.recalibration.adopting.test_calibration import LOW as ADOPTED
 from tests.unit.recalibration.adopting.test_calibration import PATH, proposal, ready
 
+ROOT = Path(__file__).parents[3]
 RULES = AdoptionRules()
 
 

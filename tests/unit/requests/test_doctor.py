@@ -280,7 +280,11 @@ async def test_policies_that_cannot_be_read_are_told() -> None:
 @pytest.mark.parametrize(
     ("primary", "secondary", "detail"),
     [
-        (f"{BROKERS[0]}", "", "isolation policy gold matches no broker; its patterns match broker ids with ports"),
+        (
+            f"{BROKERS[0]}",
+            "",
+            "isolation policy gold matches no broker; its patterns are compared with broker ids that contain a port",
+        ),
         ("b9", "b[78]", "isolation policy gold matches no broker"),
         ("b9", "b1", "isolation policy gold matches no broker as primary"),
     ],

@@ -342,8 +342,7 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
     @pytest.mark.parametrize(
-        "text",
-        ["", "counters: {source: prometheus}", "admin: {token_file: /none}", "mode: 5", "a: [", "zzz: 1", "[]"],
+        "text", ["", "counters: {source: prometheus}", "admin: {token_file: /none}", "mode: 5", "a: [", "zzz: 1", "[]"]
     )
     def test_every_problem_has_one_form(self, tmp_path: Path, text: str) -> None:
         """Where it was written, the key with its value, what is wrong; and what is allowed, if it is a key."""

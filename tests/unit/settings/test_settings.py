@@ -283,11 +283,7 @@ class TestRefusals:
             ("capacity: {b: {nic_gbits: 1}}", "capacity.b.nic_gbits", "did you mean 'nic_gbps'?"),
             ("capacity: {b: {}}", "capacity.b", "sets nothing"),
             ("capacity: {b: 5}", "capacity.b", "nic_gbps, cores"),
-            (
-                "capacity: {nic_gbps: 10}",
-                "capacity.nic_gbps",
-                '(allowed: "*": {nic_gbps: 10} for all of them, or',
-            ),
+            ("capacity: {nic_gbps: 10}", "capacity.nic_gbps", '(allowed: "*": {nic_gbps: 10} for all of them, or'),
             ("capacity: {b: {cores: 1, cpu: ignore}}", "capacity.b.cores", "cpu is ignored"),
             ("capacity: {'/[/': {cores: 1}}", "capacity./[/", "not a regular expression"),
             ("capacity: {'': {cores: 1}}", "capacity", "an empty pattern"),
@@ -406,14 +402,8 @@ class TestRefusals:
                 "api.auth.jwt_issuer: needed with jwt_key_file: without it any token that one of these keys "
                 "signed would be accepted",
             ),
-            (
-                "notify: {webhooks: [{name: a}]}",
-                "notify.webhooks.0.url_file: give exactly one of url and url_file",
-            ),
-            (
-                "admin: {token: t, token_file: f}",
-                "admin.token_file: admin.token is set as well; give one of the two",
-            ),
+            ("notify: {webhooks: [{name: a}]}", "notify.webhooks.0.url_file: give exactly one of url and url_file"),
+            ("admin: {token: t, token_file: f}", "admin.token_file: admin.token is set as well; give one of the two"),
         ],
     )
     def test_what_is_allowed_is_left_out_where_no_value_is_wrong(self, tmp_path: Path, text: str, message: str) -> None:

@@ -118,12 +118,7 @@ def test_a_prometheus_that_nobody_asks(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, True),
-        ({"strategy": "transfer"}, True),
-        ({"strategy": "overload"}, False),
-    ],
+    ("options", "expected"), [({}, True), ({"strategy": "transfer"}, True), ({"strategy": "overload"}, False)]
 )
 def test_a_weight_of_the_past_counts_where_a_strategy_smooths(options: dict[str, Any], expected: bool) -> None:
     """ThresholdShedder, the default of `compat`, and TransferShedder do."""

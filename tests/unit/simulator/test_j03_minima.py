@@ -9,7 +9,6 @@ import pytest
 from bundlekeel.model.codes import Code
 from bundlekeel.model.parameters import BY_PULSAR_KEY, Parameters
 from bundlekeel.model.plan import Plan
-from bundlekeel.recalibration.backtest.measures import Candidate
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from tests.support.builders import cluster, eager
@@ -87,12 +86,3 @@ def test_j03_the_verdict_names_the_minimum() -> None:
     """Not "no bundle would make it better"."""
     verdict = planned("threshold", min_unload_throughput_mb=1e6).verdict
     assert verdict.code is Code.BELOW_MINIMUM and "25000000 B/s" in verdict.sentence
-
-
-def test_j03_a_back_test_of_the_other_form_begins_with_its_defaults() -> None:
-    native = to_parameters(Settings(compat="4.2", parameters={"min_unload_throughput": 5.0}))[0]
-    corrected = Candidate(name="x", changes={"strategy": "avg"}).params(native)
-    assert (corrected.min_unload_message_rate, corrected.max_unload_ratio) == (0.0, 0.5)
-    assert corrected.min_unload_throughput == 5.0
-    back = Candidate(name="x", changes={"compat": "4.2"}).params(Parameters())
-    assert (back.min_unload_message_rate, back.max_unload_ratio) == (1000.0, 0.2)

@@ -102,10 +102,7 @@ async def test_the_only_open_broker_is_told_that_the_others_are_closed() -> None
 
 @pytest.mark.parametrize(
     ("limited", "times", "why"),
-    [
-        (False, 1, ""),
-        (True, 2, "; 2 times as long, as a quota group limits its rates (cool_down_limited_factor)"),
-    ],
+    [(False, 1, ""), (True, 2, "; 2 times as long, as a quota group limits its rates (cool_down_limited_factor)")],
 )
 async def test_why_tells_when_a_cool_down_ends(limited: bool, times: int, why: str) -> None:
     """The time it ends, as the settings have it, and where quotas make it longer the factor with its parameter."""

@@ -32,7 +32,7 @@ from bundlekeel.requests.unload import NamespaceUnloadView
 
 HASH_MAX = 0xFFFFFFFF
 LAST_BROKER = documented(
-    {409: "it is the last broker that is neither cordoned nor drained; uncordon another one first"}
+    {409: "this is the last broker that is neither cordoned nor drained; uncordon another one first"}
 )
 CLOSED = documented({409: "the broker is cordoned or drained; uncordon it first"})
 Namespace = Annotated[schemas.InPath, Path(description="tenant/namespace", examples=["shop/orders"])]
@@ -86,7 +86,8 @@ class ManualMoveBody(OperationBody):
     override_cool_down: bool = Field(
         default=False,
         strict=True,
-        description="move it despite a recent move (cool-down, not yet in the reports, or back to its previous broker)",
+        description="move the bundle even if it moved recently (cool-down, a move that load reports do not show yet, "
+        "or a return to its previous broker)",
     )
 
     def arguments(self) -> dict[str, Any]:

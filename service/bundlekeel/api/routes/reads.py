@@ -34,7 +34,7 @@ PROBLEMS = documented(
         500: "unexpected error; the sidecar's log contains the traceback",
         502: "a broker refused the admin request, or did not respond",
         503: "no snapshot of the cluster yet, the metadata store does not respond, or too many concurrent requests",
-        504: "no response in time",
+        504: "no response within the time limit",
     }
 )
 # Problem responses that requests with a body can have in addition.

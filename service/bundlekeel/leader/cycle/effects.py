@@ -63,7 +63,7 @@ class Effects:
         self._telemetry.gauge("effect_error_ratio", effect.predicted - effect.realised)
         record = effect.record()
         self._record(record)
-        _log.info("effect of moves judged", sentence=record["sentence"])
+        _log.info("effect of moves determined", sentence=record["sentence"])
 
 
 def joined(records: Iterable[dict[str, Any]], judged: Sequence[Effect]) -> list[dict[str, Any]]:

@@ -86,4 +86,9 @@ class SplitWatch:
             "remedy": REMEDY if event == "appeared" else "",
         }
         self._record(record)
-        _log.warning("own splits of brokers changed", change=event, brokers=names, sentence=record["sentence"])
+        _log.warning(
+            "brokers started or stopped to split bundles themselves",
+            change=event,
+            brokers=names,
+            sentence=record["sentence"],
+        )

@@ -65,10 +65,6 @@ _CHECKS: Final = 3
 _CONFIRM_SHARE: Final = 0.2
 
 
-def _as_set(seconds: float) -> float:
-    return seconds
-
-
 async def _allow(*_move: object) -> Refusal | None:
     return None
 
@@ -90,7 +86,7 @@ class ExecutorHooks:
     policy: Policy = _allow
     on_outcome: Callable[[MoveOutcome], None] = _ignore
     changes: ChangesFor = no_changes
-    confirm_seconds: Callable[[float], float] = _as_set
+    confirm_seconds: Callable[[float], float] = float
 
 
 class TermExecutor:
@@ -142,7 +138,7 @@ class TermExecutor:
             outcome = move_state.refuse(Code.IN_TRANSIT, "this bundle is being moved already")
         else:
             async with self._slots.slot(request, method.exclusive(request)) as free:
-                outcome = await self._begin(move_state, method) if free else self._not_begun(move_state)
+                outcome = await self._begin(move_state, method) if free else move_state.refuse(self._ended, "not begun")
                 if outcome is None:
                     # Errors end up as the outcome, which replaces the intent. If this task itself is cancelled, the
                     # call may still be running: then the intent stays for the next leader.
@@ -185,11 +181,8 @@ class TermExecutor:
         """Check and prepare a move, and write its intent. Returns None, or a refusal: then no request is sent."""
         refusal = await self._check(move_state, method)
         if refusal is None and self._ended:
-            refusal = self._not_begun(move_state)
+            refusal = move_state.refuse(self._ended, "not begun")
         return refusal or await self._write_intent(move_state)
-
-    def _not_begun(self, move_state: MoveState) -> MoveOutcome:
-        return move_state.refuse(self._ended, "not begun")
 
     async def _check(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
         """Check and prepare the move. Repeat the check if preparing took long.

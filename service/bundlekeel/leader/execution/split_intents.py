@@ -149,7 +149,7 @@ async def read_division(ports: MovePorts, bundle: str, positions: Sequence[int])
 
 
 async def settle_splits(
-    ports: MovePorts, *, epoch: int, first_seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
+    ports: MovePorts, *, epoch: int, first_seen: FirstSeen
 ) -> tuple[frozenset[str], list[SplitOutcome], dict[str, str]]:
     """Settle the split intents of other epochs.
 
@@ -177,7 +177,7 @@ async def settle_splits(
             progress = SplitProgress(divided=False)
             if intent is not None:
                 progress = await read_division(ports, bundle, intent.positions)
-            if not progress.complete and not is_over(intent, waited, margin_seconds):
+            if not progress.complete and not is_over(intent, waited, MARGIN_SECONDS):
                 frozen.add(bundle)
                 continue
             removal = DocumentChange(path=document.path, data=None, version=document.version)

@@ -62,43 +62,42 @@ class HttpBrokerAdmin:
         )
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Set the current brokers: the only hosts that are called, directly or by a redirect."""
+        """Replace the brokers that may be called. No other host is called, also not after a redirect."""
         self.http.know(endpoints)
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        """Return the effective settings of that broker (GET, harmless)."""
+        """Return the effective settings of that broker."""
         reply = await self.http.read(AdminCall(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
         return await decoded_answer("runtime configuration", decode_settings, reply.answer)
 
     async def dynamic_configuration(self) -> dict[str, str]:
-        """Return the dynamic overrides stored for the cluster (GET, harmless)."""
+        """Return the dynamic broker settings stored for the cluster, by name."""
         reply = await self.http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
         return await decoded_answer("dynamic configuration", decode_settings, reply.answer)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Store a dynamic override. Pulsar rejects unknown keys (412), but does not check every value."""
+        """Set a dynamic broker setting. Pulsar rejects unknown keys (412), but does not check every value."""
         route = routes.SET_DYNAMIC
         target = route.path(key=key, value=value)
         await self.http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Remove a dynamic override. An absent override is not an error."""
+        """Remove a dynamic broker setting. An absent one is not an error."""
         route = routes.DELETE_DYNAMIC
         target = route.path(key=key)
         await self.http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
-        """Return the sorted full names of the topics of a bundle, from its owner (harmless).
+        """Return the sorted full names of the topics of a bundle, from its owner.
 
         This uses `topicHashPositions` without `topics=`, which lists all topics and partitions and changes nothing: for
-        an unowned bundle it returns 412 and assigns nothing (observed on 4.2.4). The alternatives are worse:
-        `broker-stats/topics` returns the statistics of all the broker's topics, but no topics that are not loaded, and
-        `persistent/{t}/{ns}?bundle=` omits system topics.
+        an unowned bundle it returns 412 and assigns nothing (observed on 4.2.4). `broker-stats/topics` would omit
+        topics that are not loaded, and `persistent/{t}/{ns}?bundle=` system topics.
         """
         return sorted(await self._positions(bundle, owner))
 
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
-        """Return the topics of a bundle with hash, traffic and sessions, from its owner (harmless), sorted by name.
+        """Return the topics of a bundle with hash, traffic and sessions, from its owner, sorted by name.
 
         The broker computes the hashes, so they are right for any `topicBundleAssignmentStrategy`. The traffic is from
         its last statistics run.
@@ -115,9 +114,9 @@ class HttpBrokerAdmin:
         return loads
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
-        """Return all bundles of that broker, system bundles included.
+        """Return the loads of all bundles of that broker, system bundles included.
 
-        Raises AdminFault if the response has no statistics, or more than `AdminRoute.max_bytes`.
+        Raises AdminFault if the response has no statistics, or more bytes than `AdminRoute.max_bytes`.
         """
         reply = await self.http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
@@ -129,7 +128,7 @@ class HttpBrokerAdmin:
         return await self._bean(broker_id, decode_cpu_load)
 
     async def cpu_seconds(self, broker_id: str) -> float:
-        """Return the CPU seconds that a broker's process has used since its start. Raises AdminFault if unknown."""
+        """Return the CPU seconds that a broker used since its start. Raises AdminFault if the response has none."""
         return await self._bean(broker_id, decode_cpu_seconds)
 
     async def _bean(self, broker_id: str, decode: Callable[[bytes], float]) -> float:
@@ -141,7 +140,7 @@ class HttpBrokerAdmin:
     async def client_signs(self, broker_id: str) -> ClientSigns:
         """Return latency and failures of the broker's clients.
 
-        Raises AdminRefused for an extensible broker, without a request: its averages would advance.
+        Raises AdminRefused for an extensible broker, without a request: that would change its load averages.
         """
         if "Extensible" in self.http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
@@ -150,7 +149,7 @@ class HttpBrokerAdmin:
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
-        """Return the number of failed lookups; None: the Prometheus page is not accessible, or too long."""
+        """Return the broker's number of failed lookups; None: its Prometheus page is not accessible, or too long."""
         call = AdminCall(
             route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES], most=1)
         )
@@ -163,7 +162,7 @@ class HttpBrokerAdmin:
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
         """Return counters of the broker's topics from its Prometheus page (`ports.TopicCounters`).
 
-        This advances the averages of an extensible broker, as each scrape does.
+        With the extensible load manager this changes the broker's load averages, as each scrape by Prometheus does.
         """
         started = self._clock.wall_ms()
         call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines(), gzip=True)
@@ -173,7 +172,7 @@ class HttpBrokerAdmin:
         return [await decoded_answer(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        """Return all bundles of the broker, sorted. Load reports and topic statistics omit those without topics."""
+        """Return all bundles of the broker, sorted, also those without topics, which load reports omit."""
         route = routes.OWNED
         reply = await self.http.read(
             AdminCall(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
@@ -190,9 +189,10 @@ class HttpBrokerAdmin:
         return positions
 
     async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
-        """Split at these positions, or in the middle. The children stay at the broker.
+        """Split a bundle at these hashes, or in the middle. The new bundles stay at the broker.
 
-        The broker returns 204 also if it splits nothing: with positions, if the bundle has fewer than two topics.
+        The broker returns 204 also if it splits nothing, for example with positions if the bundle has fewer than two
+        topics.
         """
         algorithm = SplitAlgorithm.RANGE if positions is None else SplitAlgorithm.POSITIONS
         query = {"unload": "false", "splitAlgorithmName": algorithm.value}
@@ -205,9 +205,9 @@ class HttpBrokerAdmin:
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """Unload a bundle, and follow 307 redirects from broker `at` (the leader broker if known).
 
-        The leader broker stores the destination (affinity), and the last broker unloads. If the permit is refused in
-        between, the stored destination stays, because brokers have no request that removes it. It then applies to the
-        next unload without a destination.
+        The leader broker stores the destination for the bundle's next lookup, and the last broker in the chain of
+        redirects unloads. If the permit is refused between both, the stored destination stays, because brokers have no
+        request that removes it. It then applies to the next unload without a destination.
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)
@@ -217,8 +217,8 @@ class HttpBrokerAdmin:
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
         """Send an authoritative lookup to `broker_id`, which acquires the bundle if no broker owns it.
 
-        Returns the responding broker's id. A redirect means that it did not acquire the bundle: the target is returned
-        and not followed.
+        Returns the id of the owner that the response names. A redirect means that `broker_id` did not acquire the
+        bundle: the redirect's target is returned and not called.
         """
         target = with_query(lookup_path(topic), {"authoritative": "true"})
         answer = await self.http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
@@ -236,5 +236,5 @@ class HttpBrokerAdmin:
     def _redirected_to(self, answer: RawAnswer) -> str:
         broker_id = self.http.hosts.broker_at(joined(answer.url, answer.location))
         if broker_id is None:
-            raise UnknownHostRedirect("lookup redirected to no known broker", url=answer.url)
+            raise UnknownHostRedirect("the lookup was redirected to a host that is not a known broker", url=answer.url)
         return broker_id

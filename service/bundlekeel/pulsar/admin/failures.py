@@ -26,7 +26,7 @@ _UNCERTAIN: Final = frozenset({408, 429, 499})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawAnswer:
-    """One response with its undecoded body. The body of an error is cut after `ERROR_BYTES`."""
+    """One HTTP response with its undecoded body. The body of an error is cut after `ERROR_BYTES`."""
 
     status: int
     url: str
@@ -41,7 +41,7 @@ class RawAnswer:
 
 
 def reason_of(answer: RawAnswer) -> str:
-    """Return the first informative line of a refusal, never the Java stack trace that may follow it."""
+    """Return the first informative line of an error response, without the Java stack trace that may follow."""
     for line in _message(answer).replace("  ", "\n").splitlines():
         stripped = clean(line).strip()
         if stripped and not stripped.startswith(_FRAME):
@@ -50,7 +50,7 @@ def reason_of(answer: RawAnswer) -> str:
 
 
 def error_of(answer: RawAnswer, what: str) -> AdminApiError:
-    """Return the error to raise for an unsuccessful response, which is not a redirect."""
+    """Return the error to raise for a response that is neither a success nor a redirect. `what`: the request."""
     status, reason = answer.status, reason_of(answer)
     kind: type[AdminApiError]
     if status in (401, 403):

@@ -1,7 +1,7 @@
-"""Hosts that are called: the web endpoints of the current brokers, and the allowed targets of redirects.
+"""Hosts that may be called, directly or after a redirect: the web endpoints of the current brokers.
 
-A redirect is followed only to such a host, to the same path, and never from https to http. The token is sent nowhere
-else (style.md A5, B7), and without encryption only to a broker that offers no https.
+A redirect is followed only to such a host, to the same path, and never from https to http. The token is sent to no
+other host, and without encryption only to a broker that offers no https.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class InsecureRedirect(UnknownHostRedirect):
 class KnownHosts:
     """The brokers' web addresses. A new object is created for each registry change: brokers that left are not called.
 
-    `use_tls`: https only. `with_token`: https if a broker has both.
+    `use_tls`: https only. `with_token`: a token is sent, so prefer https where a broker offers http and https.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class KnownHosts:
         return "" if endpoint is None else endpoint.load_manager
 
     def broker_at(self, url: str) -> str | None:
-        """Return the broker whose web endpoint this URL belongs to, or None."""
+        """Return the id of the broker whose web endpoint this URL belongs to, or None."""
         origin = origin_of(url)
         return None if origin is None else self._by_origin.get(origin)
 
     def answering_broker(self, body: Mapping[str, object]) -> str | None:
-        """Return the broker in a lookup response; None: it names none.
+        """Return the id of the broker that a lookup response names; None: none.
 
-        The broker is known by its web URL or its service URL. Otherwise its id is taken from the web URL.
+        The broker is found by its registered web or service URL. Otherwise its id is derived from the web URL.
         """
         urls = [str(body.get(key) or "") for key in ("httpUrl", "httpUrlTls")]
         for url in urls:

@@ -1,8 +1,8 @@
 """The admin routes in use, their URLs, and the allow-list of reads without side effects.
 
-A GET can have effects: `/lookup` assigns bundles, `/metrics` of an extensible broker advances averages, `/health`
-publishes, `partitions?checkAllowAutoCreation=true` creates a topic. So the list contains exact paths with exact query
-keys. Each request is checked as it is sent (method, path, query), redirect hops included.
+A GET can have effects: `/lookup` assigns bundles, `/metrics` of an extensible broker changes its load averages,
+`/health` publishes a message, `partitions?checkAllowAutoCreation=true` creates a topic. So the list contains exact
+paths with exact query keys. Method, path and query are checked right before each request, also after redirects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminRoute:
-    """A method and a path template. The template is also the metric label, so it never contains a name.
+    """An HTTP method and a path template. The template is also a metric label, so it never contains a topic or broker.
 
     `query`: the allowed query keys of a read without side effects (brokers add `authoritative` to redirects); None: the
     route changes something. `idempotent`: this change may be repeated at any broker, because it writes a whole value.
@@ -50,7 +50,7 @@ class AdminRoute:
 
 
 def segment(text: str) -> str:
-    """Return one path segment. `.` and `..` are encoded too: a URL library would resolve them to another path."""
+    """Return `text` percent-encoded as one path segment. URL libraries would resolve `.` and `..`: encode them, too."""
     encoded = quote(text, safe="", errors="surrogatepass")
     return encoded.replace(".", "%2E") if text in (".", "..") else encoded
 
@@ -139,7 +139,7 @@ def is_harmless(method: str, url: str) -> bool:
 
 
 def bundle_path(route: AdminRoute, bundle: str) -> str:
-    """Return the path of a bundle's route. Raises AdminRefused if it is not a v2 bundle (`tenant/namespace/range`)."""
+    """Return the path of a route for a bundle. Raises AdminRefused if it is not `tenant/namespace/range`."""
     try:
         name = parse_bundle(bundle)
     except ValueError as error:
@@ -161,7 +161,7 @@ def lookup_path(topic: str) -> str:
 
 
 def rate_path(route: AdminRoute, topic: str, rate: str) -> str:
-    """Return the path of a topic's rate. Raises AdminRefused if it is not a topic name."""
+    """Return the path of a topic's rate policy (`rate`, such as publishRate). Raises AdminRefused for other names."""
     try:
         name = parse_topic(topic)
     except ValueError as error:
@@ -171,7 +171,7 @@ def rate_path(route: AdminRoute, topic: str, rate: str) -> str:
 
 
 def namespace_path(route: AdminRoute, namespace: str, **more: str) -> str:
-    """Return the path of a namespace's route. Raises AdminRefused if it is not a v2 namespace."""
+    """Return the path of a route for a namespace. Raises AdminRefused if it is not a v2 namespace."""
     tenant, _, local = namespace.partition("/")
     if "/" in local:
         raise AdminRefused(f"{namespace}: v1 namespaces are not supported", reason="v1 namespace")

@@ -1,7 +1,7 @@
-"""Sends one request, or a chain of redirects: permit, token, metrics, redirects, and the meaning of failures.
+"""Sends one admin request and follows its redirects: checks permits, adds the token, counts metrics, raises errors.
 
-Whether a request left is observed at the socket (httpx trace), not estimated from the kind of error. A request that
-never left may be retried (AdminUnreachable). The outcome of all others is unknown (AdminTimeout).
+Whether a request was sent is observed at the socket (httpx trace), not estimated from the kind of error. A request that
+was never sent may be retried (AdminUnreachable). The outcome of all others without response is unknown (AdminTimeout).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PIECE_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOptions:
-    """Limits of the client, in seconds. An unload takes up to a minute at the broker, so `read_timeout` is >= 90.
+    """Time limits of the admin client, in seconds. A broker unloads for up to a minute, so `read_timeout` is >= 90.
 
     `query_timeout` applies to harmless reads and idempotent changes. `use_tls`: use the brokers' https endpoints only.
     Otherwise https is used if there is no http endpoint, or if there are both and a token is sent.
@@ -71,7 +71,7 @@ class AdminOptions:
 
 
 def _harmless() -> None:
-    """Do nothing: a harmless read needs no permit."""
+    """Permit a read that changes nothing."""
 
 
 def _forbidden() -> None:
@@ -81,11 +81,11 @@ def _forbidden() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminCall:
-    """One call. `target`: the path with its query. Redirects keep method and content.
+    """One admin call. `target`: the path with its query. Redirects keep method and content.
 
     `keep`: returns the bytes to store of each piece of a successful response. `permit`: called right before a request
-    that changes something is sent; by default it rejects that. `look_again`: awaited before each broker that `anywhere`
-    calls. `gzip`: the response may be compressed.
+    that changes something is sent; by default it rejects the change. `look_again`: awaited before each broker that
+    `anywhere` calls. `gzip`: the response may be compressed.
     """
 
     route: AdminRoute
@@ -99,7 +99,7 @@ class AdminCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminReply:
-    """The last response of a chain, the brokers contacted in order, and the duration in seconds."""
+    """The last response of a chain of redirects, the brokers called in order, and the duration in seconds."""
 
     answer: RawAnswer
     hops: tuple[str, ...]
@@ -132,7 +132,7 @@ class AdminHttp:
         )
 
     def know(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Set the current brokers: the only hosts that are called, directly or by a redirect."""
+        """Replace the brokers that may be called. No other host is called, also not after a redirect."""
         self.hosts = KnownHosts(endpoints, use_tls=self._options.use_tls, with_token=self._token is not None)
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class AdminHttp:
         await self._client.aclose()
 
     async def follow(self, call: AdminCall, *, at: str) -> AdminReply:
-        """Call broker `at` and follow redirects, within one time limit. Raises AdminApiError unless it succeeds."""
+        """Call broker `at` and follow redirects within one time limit. Raises AdminApiError for an error response."""
         started = self._clock.boot()
         url = self.hosts.base_url(at) + call.target
         visited: set[str] = set()
@@ -159,7 +159,7 @@ class AdminHttp:
         return AdminReply(answer=answer, hops=tuple(hops), seconds=self._clock.boot() - started)
 
     async def read(self, call: AdminCall, *, at: str) -> AdminReply:
-        """Send a harmless read. Repeat it once if it was certainly not sent."""
+        """Send a read that changes nothing. Repeat it once if it was certainly not sent."""
         try:
             return await self.follow(call, at=at)
         except AdminUnreachable:
@@ -167,9 +167,9 @@ class AdminHttp:
             return await self.follow(call, at=at)
 
     async def anywhere(self, call: AdminCall) -> AdminReply:
-        """Call any broker, and return the first response.
+        """Call the brokers one after another until one responds, and return its response.
 
-        A change is sent to the next broker only if it is idempotent, or was certainly not sent to the previous one.
+        A change is sent to the next broker only if it is idempotent, or was certainly not sent to the previous broker.
         """
         failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
         for broker_id in self.hosts.brokers():
@@ -240,7 +240,7 @@ class AdminHttp:
         return answer
 
     def _count(self, call: AdminCall, code: str, seconds: float, *, left: bool) -> None:
-        """Count a request that was sent or could not connect. A request that was cancelled earlier is not counted."""
+        """Count a request that was sent or could not connect, but not one that was cancelled before it was sent."""
         route, method = call.route.template, call.route.method
         if left:
             self._telemetry.count("admin_requests_total", route=route, method=method, code=code)
@@ -249,7 +249,7 @@ class AdminHttp:
             self._telemetry.count("admin_requests_total", route=route, method=method, code="unreachable")
 
     async def _whole(self, request: httpx.Request, call: AdminCall) -> RawAnswer:
-        """Return the response with its body, decompressed; for an error only its beginning.
+        """Return the response with its decompressed body; of an error response only the beginning.
 
         Raises AdminFault if the body exceeds the limit or has an encoding that was not accepted.
         """

@@ -1,8 +1,7 @@
-"""Watches the ownership channel for operators: states, findings with their start, metrics, journal records of
-changes.
+"""Watches the ownership channel for operators: states of bundles, findings (faults), metrics, journal records.
 
-The watch checks when the channel or the registry of brokers changes, and once per second, because deadlines pass
-without an event. While the channel or the registry cannot be read, findings stay as they are, and `channel_up` is 0.
+The channel is checked when it or the registry of brokers changes, and once per second, because deadlines pass without
+an event. While the channel or the registry cannot be read, findings stay as they are, and `channel_up` is 0.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _VARIANT_REMEDY: Final = (
 
 @dataclass(kw_only=True, eq=False)
 class ChannelWatch:
-    """Follows the ownership channel; `run` is a root task of the sidecar.
+    """Follows the ownership channel and keeps its current findings; `run` is a task of the sidecar.
 
     `record`: adds a record to the journal. `active`: whether this sidecar follows the cluster; spare sidecars do
     not.
@@ -82,7 +81,7 @@ class ChannelWatch:
         self.fault = "the channel has not been read yet"
 
     async def run(self) -> None:
-        """Check repeatedly until cancelled."""
+        """Check the channel repeatedly until cancelled."""
         clock = self.clock
         while True:
             if not self.active():
@@ -108,7 +107,7 @@ class ChannelWatch:
             await asyncio.gather(*waiters, return_exceptions=True)
 
     async def turn(self) -> None:
-        """Check once. If something cannot be read, set `fault` and raise no error."""
+        """Check the channel once. If the channel or the registry cannot be read, set `fault` and raise no error."""
         try:
             picture = await self.source.picture()
             await self.channel.follow(picture)
@@ -222,7 +221,7 @@ class ChannelWatch:
     # --- metrics and journal ------------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[ChannelFinding]) -> None:
-        """Replace the findings. Write one journal record per code for all that appeared or disappeared together."""
+        """Replace the findings by `rows`. For each code, write one journal record of new and one of gone findings."""
         before, self._current = self._current, {_key(row): row for row in rows}
         for event, changed in (
             ("appeared", [row for key, row in self._current.items() if key not in before]),
@@ -254,20 +253,20 @@ class ChannelWatch:
 
     @property
     def expected(self) -> bool:
-        """Whether the brokers run a load manager with a channel, as far as is known."""
+        """Whether brokers run the extensible load manager, which has a channel; True while that is unknown."""
         return self._mode in ("", *WITH_CHANNEL)
 
     @property
     def followed(self) -> bool:
-        """Whether the newest view is current."""
+        """Whether the newest view of the channel is current."""
         return self.view is not None and not self.fault
 
     def obstacle(self) -> str:
-        """Return why the content of the channel must not be acted on, or ""."""
+        """Return why no move may rely on the channel (brokers store it in two places, or migrate it), or ""."""
         return self.channel.reading.obstacle
 
     def unfit(self) -> str:
-        """Return why the channel must not be acted on (it is in two places, or not followed); "": it may be."""
+        """Return why no move may rely on the channel: the `obstacle`, or that it cannot be read; "": it may."""
         return self.obstacle() or (self.fault if self._mode in WITH_CHANNEL else "")
 
     async def close(self) -> None:
@@ -275,18 +274,18 @@ class ChannelWatch:
         await self.channel.close()
 
     def findings(self) -> list[ChannelFinding]:
-        """Return the current findings; while the channel is not followed, the last ones. Raises Conflict or
-        StoreError if there was never a view."""
+        """Return the current findings, or the last ones while the channel cannot be read. Raises Conflict or
+        StoreError if it was never read."""
         if self.view is None:
             self._require_view()
         return list(self._current.values())
 
     def findings_of(self, bundle: str) -> list[ChannelFinding]:
-        """Return the findings about one bundle; none while the channel is not followed."""
+        """Return the findings about one bundle; none while the channel cannot be read."""
         return [row for row in self._current.values() if row.bundle == bundle] if self.followed else []
 
     def current(self) -> ChannelView:
-        """Return the newest view. Raises Conflict if there is no channel, and StoreError while it is not followed."""
+        """Return the newest view. Raises Conflict if there is no channel, StoreError while it cannot be read."""
         return self._require_view()
 
     def summary(self) -> ChannelSummary:
@@ -318,7 +317,7 @@ class ChannelWatch:
 
 
 def state_counts(view: ChannelView) -> dict[str, int]:
-    """Return the number of bundles by state, without Init, which means no entry."""
+    """Return the number of bundles by state. Init is omitted, because a bundle in Init has no entry."""
     counts = Counter(unit.state for unit in view.units.values())
     return {state.value: counts[state] for state in UnitState if state is not UnitState.INIT}
 
@@ -379,18 +378,17 @@ def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
 
 
 class ForcedEntries:
-    """Entries that were recently replaced by force.
+    """Former channel entries of bundles that brokers recently reassigned by force (field `force` of the new entry).
 
-    When a broker fails, the leader broker reassigns its bundles within some tenths of a second, often before this
-    sidecar notices that the broker is gone. So the replaced entries are kept for a moment, and become findings when the
-    absence of their former broker is noticed.
+    When a broker fails, the leader broker reassigns its bundles immediately, often before this sidecar notices that the
+    broker is gone. So the former entries are kept for some seconds, and become findings when it notices that.
     """
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[ServiceUnit, int]] = {}
 
     def note(self, previous: ChannelView | None, view: ChannelView, now_ms: int) -> None:
-        """Keep the entries of `previous` that were replaced by force in `view`."""
+        """Keep the entries of `previous` for which `view` has a forced new entry."""
         self._before = {b: (unit, at) for b, (unit, at) in self._before.items() if now_ms - at < REMEMBERED_MS}
         if previous is None or previous.variant != view.variant or previous.generation == view.generation:
             return
@@ -402,7 +400,7 @@ class ForcedEntries:
     def findings(
         self, registered: Collection[str], gone_ms: Mapping[str, int], deadlines: Deadlines, now_ms: int
     ) -> list[ChannelFinding]:
-        """Return the findings of these entries, each once. `gone_ms`: see `Absences`."""
+        """Return findings for kept entries whose broker is gone, each once. `gone_ms`: see `Absences.note`."""
         units = {bundle: unit for bundle, (unit, _) in self._before.items()}
         start_times = dict.fromkeys(units, 0)
         watching = Watching(gone_ms=gone_ms)
@@ -426,7 +424,7 @@ class UnreachableOwners:
         self._since: dict[str, int] = {}
 
     def rows(self, picture: RawClusterView, units: Mapping[str, ServiceUnit], now_ms: int) -> list[ChannelFinding]:
-        """Return one finding per unreachable broker that owns bundles according to the channel, by broker."""
+        """Return one finding per unreachable broker that owns bundles according to the channel, sorted by broker."""
         dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
         self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
         if not dead:

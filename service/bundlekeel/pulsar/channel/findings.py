@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from bundlekeel.model.channel_states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.model.codes import ExplainedCode
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import CodecError
 from bundlekeel.model.names import parse_bundle
@@ -29,17 +29,8 @@ from bundlekeel.pulsar.channel.ranges import Ranges
 _SETTLED_MS: Final = 2_000
 
 
-class FindingCode(StrEnum):
-    """Faults of a bundle's entry, each with an explanation."""
-
-    explanation: str
-
-    def __new__(cls, word: str, explanation: str = "") -> Self:
-        """Create a member. `explanation` is missing only when a member is looked up by its word."""
-        member = str.__new__(cls, word)
-        member._value_ = word
-        member.explanation = explanation
-        return member
+class FindingCode(ExplainedCode):
+    """Codes of the faults in the ownership channel, each with an explanation."""
 
     IN_FLIGHT_TOO_LONG = ("InFlightTooLong", "the bundle is assigned, released or split for longer than brokers allow")
     OWNER_NOT_ALIVE = ("OwnerNotAlive", "the broker that owns, releases or splits the bundle is not registered")
@@ -57,33 +48,33 @@ FINDINGS: Final = {code: code.explanation for code in FindingCode}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelFinding(Answer):
-    """Something wrong in the ownership channel.
+    """One fault in the ownership channel.
 
-    It is the same from call to call while it lasts. Before `deadline_ms` the remedy is to wait, afterwards to act.
+    Before `deadline_ms` the remedy is to wait for the brokers, afterwards to act.
     """
 
-    code: Annotated[FindingCode, Doc("what is wrong", grows=FindingCode)]
-    bundle: Annotated[str, Doc("the bundle; empty: the channel as a whole")]
+    code: Annotated[FindingCode, Doc("kind of the fault", grows=FindingCode)]
+    bundle: Annotated[str, Doc("the bundle; empty: the fault concerns a broker or the whole channel")]
     brokers: Annotated[tuple[str, ...], Doc("the brokers concerned, the one at fault first")]
-    state: Annotated[UnitState | None, Doc("state of the bundle's entry; null: of no entry", grows=UnitState)]
-    since_ms: Annotated[int, Doc("since when it is so")]
-    deadline_ms: Annotated[int, Doc("until when brokers should have repaired it; 0: they never do")]
-    detail: Annotated[str, Doc("what was seen")]
+    state: Annotated[UnitState | None, Doc("state of the bundle's entry; null: no entry", grows=UnitState)]
+    since_ms: Annotated[int, Doc("start of the fault")]
+    deadline_ms: Annotated[int, Doc("time by which brokers should have repaired it; 0: they never do")]
+    detail: Annotated[str, Doc("description of the fault")]
     remedy: Annotated[str, Doc("how to fix it")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines(Answer):
-    """Maximum times of brokers' repairs."""
+    """Times after which brokers repair the ownership channel, from their settings."""
 
     in_flight_ms: Annotated[int, Doc("milliseconds that an assignment, release or split takes at most")] = 30_000
-    monitor_ms: Annotated[int, Doc("milliseconds between two looks of the brokers' own monitor")] = 60_000
-    tombstone_ms: Annotated[int, Doc("milliseconds until an ended entry is deleted")] = 3_600_000
-    load_data_ms: Annotated[int, Doc("milliseconds until load data is too old")] = 1_800_000
+    monitor_ms: Annotated[int, Doc("milliseconds between two checks by the leader broker's monitor")] = 60_000
+    tombstone_ms: Annotated[int, Doc("milliseconds until the entry of a bundle without owner is deleted")] = 3_600_000
+    load_data_ms: Annotated[int, Doc("milliseconds until the load data of a broker is too old")] = 1_800_000
 
     @classmethod
     def of(cls, configuration: Mapping[str, object]) -> Deadlines:
-        """Read a broker's runtime configuration. Missing or invalid values get Pulsar's default."""
+        """Return the times in a broker's runtime configuration. Missing or invalid values get Pulsar's default."""
         configured: dict[str, int] = {}
         for key, (name, unit_ms) in DEADLINE_KEYS.items():
             with suppress(CodecError):
@@ -103,8 +94,8 @@ DEADLINE_KEYS: Final = {
 class Watching:
     """Times by the clock of this process that `findings` needs.
 
-    `from_ms`: wall clock when the channel had been read completely for the first time since the start (0: do not use
-    the writers' clocks). `gone_ms`: see `Absences`.
+    `from_ms`: Unix time in ms at which this process had read the whole channel for the first time (0: do not use the
+    writers' clocks). `gone_ms`: see `Absences.note`.
     """
 
     from_ms: int = 0
@@ -118,12 +109,11 @@ class Absences:
     """Records since when brokers are no longer registered, by the clock of this process."""
 
     def __init__(self) -> None:
-        """Start without brokers."""
         self._known: set[str] = set()
         self._gone: dict[str, int] = {}
 
     def note(self, registered: Collection[str], now_ms: int) -> dict[str, int]:
-        """Add the brokers registered now. Returns the wall clock (ms) since when each missing broker is absent."""
+        """Add the brokers registered now. Returns since when each former broker is not registered (Unix ms)."""
         present = set(registered)
         self._gone = {broker: self._gone.get(broker, now_ms) for broker in self._known - present}
         self._known |= present
@@ -141,10 +131,11 @@ def findings(
     *,
     watching: Watching = UNWATCHED,
 ) -> tuple[ChannelFinding, ...]:
-    """Return all faults of the channel at `now_ms`, by code, then bundle. Times are wall clock in ms.
+    """Return all faults of the channel at `now_ms`, by code, then bundle. Times are Unix ms.
 
-    `units`, `seen_ms`, `rejected`: as in `ChannelTable`. `registered`: the live brokers; None: unknown. Read these
-    after the channel, otherwise a new broker counts as failed. `boundaries`: by namespace, as far as known.
+    `units`, `seen_ms`, `rejected`: as in `ChannelView`. `registered`: the live brokers; None: unknown. Read these
+    after the channel, otherwise a new broker counts as failed. `boundaries`: hash boundaries of the bundles of each
+    namespace, as far as known.
     """
     watch = _Watch(
         units=units,
@@ -162,7 +153,7 @@ def findings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watch:
-    """The state of the channel at one time."""
+    """The inputs of `findings`, with the rules that find faults in them."""
 
     units: Mapping[str, ServiceUnit]
     seen_ms: Mapping[str, int]
@@ -216,7 +207,7 @@ class _Watch:
             )
 
     def claims(self, rejected: Iterable[RejectedUnit]) -> Iterator[ChannelFinding]:
-        """Yield brokers' claims of ownership that lost against a bundle's current entry."""
+        """Yield brokers that recently wrote themselves as owner of a bundle, but lost against its current entry."""
         first: dict[tuple[str, str], int] = {}
         for lost in rejected:
             current = self.units.get(lost.bundle)
@@ -237,7 +228,7 @@ class _Watch:
         return self._earlier(self.seen_ms.get(bundle, self.now_ms), unit.timestamp_ms)
 
     def _earlier(self, seen_ms: int, written_ms: int) -> int:
-        """Return when an entry was written: its arrival here; for entries from before the start, the writer's time."""
+        """Return when an entry was written: its arrival in this process, or for older entries the writer's time."""
         return seen_ms if seen_ms > self.watching.from_ms or written_ms <= 0 else min(seen_ms, written_ms)
 
     # --- findings ----------------------------------------------------------------------------------------
@@ -365,7 +356,7 @@ _PARENTS: Final = frozenset({UnitState.SPLITTING, UnitState.DELETED})
 
 
 def _way(unit: ServiceUnit) -> str:
-    """Return the brokers of an entry in words."""
+    """Return the brokers of an entry in words, such as "from A to B"."""
     source, target = f"from {unit.source}" if unit.source else "", f"to {unit.destination}" if unit.destination else ""
     if unit.state is UnitState.OWNED:
         source, target = "", f"by {unit.destination}"

@@ -1,4 +1,4 @@
-"""Hash ranges of the channel's entries by namespace: finds overlaps, and entries within a range."""
+"""Hash ranges of the ownership channel's entries by namespace: finds overlaps, and entries within a range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RangeEntry(NamedTuple):
 
 
 class Ranges:
-    """The entries of a channel by namespace, sorted by lower bound; of equal ones the widest range comes first."""
+    """The entries of a channel by namespace, sorted by lower bound; with equal bounds the widest range comes first."""
 
     def __init__(self, units: Mapping[str, ServiceUnit]) -> None:
         """Sort the entries. `units`: by full bundle name, whose last 22 characters are `/0xLLLLLLLL_0xUUUUUUUU`."""
@@ -35,7 +35,7 @@ class Ranges:
             entries.sort(key=_order)
 
     def covered(self, bundle: str, *, itself: bool = True) -> bool:
-        """Return whether an entry is inside this range. `itself`: whether an entry of exactly this range counts."""
+        """Return whether an entry is inside the hash range of `bundle`. `itself`: whether its own entry counts."""
         lower, upper = int(bundle[-19:-11], 16), int(bundle[-8:], 16)
         entries = self._spaces.get(bundle[:-22], [])
         later = islice(entries, bisect_left(entries, (lower, -upper), key=_order), None)

@@ -20,16 +20,16 @@ class UnitView(Answer):
     owner: Annotated[str | None, Doc("broker that serves the bundle now; null: none")]
     destination: Annotated[str, Doc("broker that the bundle is assigned to")]
     source: Annotated[str, Doc("broker that the bundle leaves")]
-    children: Annotated[dict[str, str], Doc("ranges of a split with their brokers")]
-    force: Annotated[bool, Doc("whether the entry overrides the order of versions")]
+    children: Annotated[dict[str, str], Doc("hash ranges into which the bundle is split, with their brokers")]
+    force: Annotated[bool, Doc("whether the entry replaced the previous one regardless of its version")]
     version: Annotated[int, Doc("version of the entry; grows with each change")]
-    since_ms: Annotated[int, Doc("time at which the entry was written, by the writer's clock")]
+    since_ms: Annotated[int, Doc("time at which a broker wrote the entry, by its own clock")]
     age_seconds: Annotated[float, Doc("seconds since this sidecar first read the entry")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSummary(Answer):
-    """The ownership channel."""
+    """Summary of the ownership channel."""
 
     variant: Annotated[
         Literal["system_topic", "metadata_store"] | None, Doc("where the brokers store the channel; null: unknown")
@@ -42,5 +42,5 @@ class ChannelSummary(Answer):
     states: Annotated[dict[str, int], Doc("number of bundles by state", keys=UnitState)]
     in_flight_oldest_seconds: Annotated[float, Doc("age of the oldest assignment, release or split in progress")]
     findings: Annotated[dict[str, int], Doc("number of findings by code", keys=FindingCode)]
-    rejected: Annotated[int, Doc("number of unreadable entries")]
-    deadlines: Annotated[Deadlines, Doc("longest times that brokers may take")]
+    rejected: Annotated[int, Doc("recent messages that lost against a bundle's current entry, at most 100")]
+    deadlines: Annotated[Deadlines, Doc("times after which brokers repair the channel")]

@@ -1,12 +1,12 @@
 """Loads of brokers from their Prometheus counters, which replace older values of load reports.
 
-A reading costs the broker time (0.07 s with 24 topics, seconds with 10,000). So brokers are read rarely while nothing
-changes, and often for a while after a sign of a change: this sidecar became leader, a broker joined or left, a load
-differs from the previous one, or loads do not show recent moves yet. Between readings, cheap probes of the brokers' CPU
-time show a change within seconds (`CpuSignal`).
+A reading of the counters costs the broker time (0.07 s with 24 topics, seconds with 10,000). So brokers are read rarely
+while nothing changes, and often for a while after a sign of a change: this sidecar became leader, a broker joined or
+left, a load differs from the previous one, or loads do not show recent moves yet. Between readings, the CPU time of the
+brokers is read (a probe). Probes are cheap and show a change within seconds (`CpuSignal`).
 
 While moves are executed, brokers are read rarely, because lookups at a broker that writes its counters take longer.
-A broker always rests for several times the duration of its last response. Only the leader reads.
+A broker always rests for several times the duration of its last response. Only the leader reads counters.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CounterOptions:
     at_once: int = 8
     """Number of brokers that are read in parallel."""
     max_topics: int = 300_000
-    """Counters are not read in clusters with more topics: one round would take longer than load reports are old."""
+    """Counters are not read in clusters with more topics: that would take longer than load reports are old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +105,11 @@ class CounterDemand:
 
 @dataclass(slots=True, kw_only=True)
 class _BrokerCounters:
-    """One broker since its last start. Times in seconds are of the boot clock."""
+    """Readings of one broker's counters since its last start. Times in seconds are since the machine's boot."""
 
     endpoint: BrokerEndpoint
     since_ms: int = 0
-    """First time at which this start was noticed, Unix ms of our clock; 0: when this process began."""
+    """Time at which this process noticed the broker's start, Unix ms; 0: the broker was there before."""
     reading: CounterReading | None = None
     loads: list[MeasuredLoad] = field(default_factory=list)
     """Loads measured in the last `PROCESS_SECONDS`, each between two consecutive readings."""
@@ -120,7 +120,7 @@ class _BrokerCounters:
     total: tuple[float, ...] = ()
     """Sum of `load` over all bundles."""
     topics_ms: int = 0
-    """Last time at which the counters contained topics."""
+    """Last time at which the counters contained topics, Unix ms."""
     replacement: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
     """The last load report, the last measured load, and the report that combines both."""
     others: float = 0.0
@@ -131,21 +131,21 @@ class _BrokerCounters:
     refused: str = ""
     """Why the broker returned no counters; "": it did."""
     state: str = "waiting"
-    """`live`, or why the broker's report is used instead."""
+    """`live`: `load` is used; otherwise why the broker's load report is used instead."""
     timely: float = 0.0
-    """Last time at which `state` was not `outdated`."""
+    """Last time at which `state` was not `outdated` (the counters are too old compared with the load report)."""
     task: asyncio.Task[None] | None = None
     quick_readings: int = 0
     """Number of readings in quick succession that are still to come."""
     signal: CpuSignal = field(default_factory=CpuSignal)
-    """Values of the probes."""
+    """CPU use of the broker, from its CPU time in recent probes."""
     probe_at: float = 0.0
     probe_took: float = 0.0
     probe_failed: bool = False
     probe: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
-        """Drop all readings. They are too old: a load is measured between two recent readings."""
+        """Drop all readings: they are too old, because a load is measured between two recent readings."""
         self.reading, self.loads, self.load, self.agreement.loads = None, [], None, []
         self.signal, self.probe_failed = CpuSignal(), False
 
@@ -153,11 +153,11 @@ class _BrokerCounters:
 class LiveLoads:
     """Reads the counters of brokers and computes their loads, for one `ClusterSource`.
 
-    `statistics_seconds`: returns the seconds between two statistics of a broker; if these are at most the reading
-    interval, load reports are as good as counters. `share_of`: for a broker that does not report its cores, requests
-    the share of CPU used since the last request; returns None for other brokers. `other_assigner`: returns the class by
-    which a broker assigns topics to bundles (`topicBundleAssignmentStrategy`); "": Pulsar's, or unknown. `on_news`:
-    called after each reading that results in a load.
+    `statistics_seconds`: returns the seconds between two updates of a broker's statistics; if these are at most the
+    reading interval, load reports are as good as counters. `share_of`: for a broker that does not report its cores,
+    requests the share of CPU used since the last request; returns None for other brokers. `other_assigner`: returns the
+    class by which a broker assigns topics to bundles (`topicBundleAssignmentStrategy`); "": the default, or unknown.
+    `on_news`: called after each reading that results in a load.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class LiveLoads:
     ) -> None:
         """Store the dependencies.
 
-        `closing`: closes the source of counters at the end; None: another object closes it. `cpu_seconds`: probes a
-        broker (`ports.BrokerAdmin`); None: no probes, because readings cost the brokers nothing.
+        `closing`: closes the source of counters at the end; None: another object closes it. `cpu_seconds`: reads a
+        broker's CPU time (a probe); None: no probes, because readings of the counters cost the brokers nothing.
         """
         self._closing = closing
         self._cpu_seconds = cpu_seconds
@@ -220,11 +220,11 @@ class LiveLoads:
         self._brokers = brokers
 
     def use(self, demand: CounterDemand) -> None:
-        """Read counters for these reasons from now on."""
+        """Replace the functions that decide when counters are read."""
         self.demand = demand
 
     async def run(self) -> None:
-        """Read each broker when it is due, until cancelled."""
+        """Read the counters of each broker when they are due, until cancelled."""
         reading = False
         while True:
             reads = self.demand.wanted() and self._topics <= self._options.max_topics
@@ -269,7 +269,7 @@ class LiveLoads:
     def states(self) -> dict[str, str]:
         """Return the source of each broker's load: `live` for counters, else why its report is used.
 
-        Empty while counters are not read, as in a follower.
+        Empty while counters are not read, as in a sidecar that does not lead.
         """
         if not self.demand.wanted():
             return {}
@@ -292,7 +292,7 @@ class LiveLoads:
         return {broker: max(0.0, (now_ms - load.to_ms) / 1000) for broker, load in loads.items() if load is not None}
 
     def outdated(self) -> dict[str, float]:
-        """Return the seconds for which brokers have been `outdated`."""
+        """Return the brokers whose counters are too old compared with their load reports, and for how many seconds."""
         late = [broker for broker, state in self.states().items() if state == "outdated"]
         return {broker: self._clock.boot() - self._brokers[broker].timely for broker in late}
 
@@ -304,7 +304,7 @@ class LiveLoads:
         self._topics = topics
 
     def _restart(self) -> None:
-        """Drop all readings, because a term begins or ends."""
+        """Drop all readings, because this sidecar starts or stops leading."""
         for entry in self._brokers.values():
             entry.forget()
             entry.read_at, entry.refused, entry.state = float("-inf"), "", "waiting"
@@ -313,11 +313,11 @@ class LiveLoads:
         self._quicken()
 
     def _quicken(self) -> None:
-        """Read often for a while, because loads are likely to change."""
+        """Read counters often for `START_SECONDS`, because loads are likely to change."""
         self._quick_until = self._clock.boot() + START_SECONDS
 
     def _confirm(self, readings: int = CONFIRM_READINGS) -> None:
-        """Read each broker this many times in quick succession, however long its page takes."""
+        """Read the counters of each broker `readings` times in quick succession, however long a reading takes."""
         for entry in self._brokers.values():
             entry.quick_readings = max(entry.quick_readings, readings)
 
@@ -325,11 +325,11 @@ class LiveLoads:
         return entry.load is not None or entry.refused != "" or not self._worth(broker)
 
     def _worth(self, broker: str) -> bool:
-        """Return whether the broker's statistics interval is longer than the quick reading interval."""
+        """Return whether counters can be newer than load reports: the statistics interval exceeds `quick_interval`."""
         return self.statistics_seconds(broker) > self._options.quick_interval
 
     def _due(self, broker: str, entry: _BrokerCounters, share: float) -> bool:
-        """Return whether to read a broker now.
+        """Return whether to read a broker's counters now.
 
         Readings of the brokers are spread over the interval (`share`: position of this broker in it, 0 to 1). So a
         change that concerns several brokers is noticed within a part of the interval."""
@@ -358,10 +358,10 @@ class LiveLoads:
         return (entry.quick_readings > 0 or self._clock.boot() < self._quick_until) and not self.demand.in_flight()
 
     def _probe_due(self, broker: str, entry: _BrokerCounters, share: float) -> bool:
-        """Return whether to probe a broker. Brokers are probed while they are read rarely and no moves run.
+        """Return whether to read a broker's CPU time (a probe) now: not while counters are read often, or moves run.
 
         A broker whose CPU share is requested (`share_of`) is not probed: its JVM returns the share since the last
-        request, and a probe would be such a request.
+        request, and a probe counts as a request.
         """
         if self._cpu_seconds is None or entry.load is None or entry.load.cpu_share is not None:
             return False
@@ -377,7 +377,8 @@ class LiveLoads:
         return max(self._options.quick_interval, len(self._brokers) / PROBES_A_SECOND)
 
     async def _probe(self, broker: str, entry: _BrokerCounters) -> None:
-        """Probe a broker. If that fails, its counters are read at the usual interval, and it is probed later."""
+        """Read a broker's CPU time, to notice a change of its load. After a failure, its counters are read more often,
+        and its CPU time again later."""
         assert self._cpu_seconds is not None
         try:
             async with self._probe_slots:
@@ -396,9 +397,10 @@ class LiveLoads:
             entry.probe = None
 
     def _check_signal(self, entry: _BrokerCounters, cpu_seconds: float) -> None:
-        """Read all brokers if this probe is very unusual, or if this and a recent probe of any broker are unusual.
+        """Read the counters of all brokers if the CPU use in this probe is very unusual, or unusual soon after another
+        unusual probe of any broker.
 
-        A single unusual probe may be noise. A false alarm costs no more than the usual readings without probes.
+        A single unusual probe may be noise. A false alarm costs no more than readings without probes.
         """
         now = self._clock.boot()
         largest = max((item.signal.values[-1] for item in self._brokers.values() if item.signal.values), default=0.0)
@@ -499,7 +501,7 @@ class LiveLoads:
         self._last[kind, bundle] = at_ms, figures
 
     def _with_replicators(self, load: MeasuredLoad, broker: str) -> Floats:
-        """Return the traffic of `load`. Where it has no rates of a bundle's replicators, add the last known ones.
+        """Return the traffic of `load`. For bundles without rates of replicators, add the last known rates.
 
         A broker exports these rates only after its first statistics of the bundle."""
         traffic, since_ms = load.traffic.copy(), load.to_ms - 1000 * self.statistics_seconds(broker)
@@ -522,7 +524,7 @@ class LiveLoads:
                     del self._boundaries[namespace]
 
     def _largest(self) -> Floats:
-        """Return the largest load of a broker, shape (4,)."""
+        """Return the largest value of any broker for each column of `model.load.TRAFFIC`, shape (4,)."""
         totals = [entry.total for entry in self._brokers.values() if entry.load is not None]
         return np.array([max(column) for column in zip(*totals, strict=True)] or [0.0] * 4)
 
@@ -586,9 +588,9 @@ class LiveLoads:
 
 
 def _is_turn(now: float, last: float, pace: float, share: float) -> bool:
-    """Return whether a turn began between `last` and `now`.
+    """Return whether a broker's turn to be read began between the times `last` and `now` (seconds).
 
-    Turns begin every `pace` seconds, `share` (0 to 1) of that after its start. Times are in seconds."""
+    Its turns begin every `pace` seconds, shifted by `share` (0 to 1) of `pace`."""
     return (now - share * pace) // pace > (last - share * pace) // pace
 
 

@@ -1,4 +1,4 @@
-"""Detects changes of a broker's load by the CPU time of its process, which takes 9 KB instead of a metrics page.
+"""Detects changes of a broker's load by the CPU time of its process: a response of 9 KB instead of a metrics page.
 
 CPU use varies by a tenth and more, for example while the broker collects garbage or writes a page for Prometheus. So a
 value is unusual only if it is outside of the range of all values of more than the last minute.
@@ -22,10 +22,12 @@ class CpuSignal:
 
     values: deque[float] = field(default_factory=lambda: deque(maxlen=_VALUES))
     before: tuple[float, float] | None = None
-    """Time in seconds and CPU seconds of the last probe; None: the next probe only starts a measurement."""
+    """Time (seconds) and CPU seconds of the last reading; None: the next reading only starts a measurement."""
 
     def surprise(self, at: float, cpu_seconds: float) -> float:
-        """Add a probe. Return by how many cores its value is outside of the range of the earlier ones; 0.0: inside."""
+        """Add a reading of the CPU time. Returns by how many cores the CPU use since the last reading is outside the
+        range of earlier values; 0.0: inside.
+        """
         before, self.before = self.before, (at, cpu_seconds)
         if before is None or at <= before[0] or cpu_seconds < before[1]:
             return 0.0

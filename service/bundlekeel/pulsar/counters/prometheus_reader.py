@@ -1,4 +1,4 @@
-"""Counters of brokers from the operator's Prometheus. Brokers have no extra load, because it scrapes them anyway."""
+"""Counters of brokers from the operator's Prometheus, which scrapes them anyway: brokers get no extra load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PrometheusOptions:
 
     `cluster`: the brokers' clusterName; empty: any. `labels`: labels of all series of the cluster. `broker_label`: the
     label that distinguishes its brokers. Its value is a broker's `host:port` or host, the name of its pod, or an
-    address of its host. `window`: age of the oldest scrapes; at least two scrapes should be within it.
+    address of its host. `window`: maximum age of the scrapes that are read; should include at least two scrapes.
     """
 
     url: str
@@ -70,7 +70,7 @@ class PrometheusCounters:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Return the last three scrapes of a broker."""
+        """Return the last three scrapes of a broker, oldest first. Raises AdminApiError if there is none."""
         name = await self._name_of(broker)
         selector = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(SCRAPED_NAMES)}"')
         body = await self._ask("query", {"query": f"{selector}[{self._options.window:.0f}s]"})
@@ -88,7 +88,7 @@ class PrometheusCounters:
         await self._http.aclose()
 
     async def _name_of(self, broker: BrokerEndpoint) -> str:
-        """Return the label value of this broker.
+        """Return the value of `broker_label` for this broker.
 
         Raises AdminFault unless exactly one value matches this broker, and matches no other broker."""
         at, names = self._known
@@ -120,7 +120,7 @@ class PrometheusCounters:
             raise AdminFault(str(error), status=200) from error
 
     def _selector(self, equal: Mapping[str, str], *others: str) -> str:
-        """Return the selector of series with these labels, those of the cluster, and other matchers."""
+        """Return a Prometheus selector from the cluster's labels, the labels `equal`, and other matchers."""
         labels = {**self._options.labels, **equal}
         return "{" + ",".join([*(f"{label}={json.dumps(value)}" for label, value in labels.items()), *others]) + "}"
 

@@ -1,5 +1,4 @@
-"""Decoders from bytes of Pulsar's metadata store to values of `model`. They accept other spellings, but not other
-meanings.
+"""Decoders of Pulsar's data (metadata store, topics, REST) to values of `model`.
 
-Every function raises only `CodecError`, whatever the bytes are: a bad record never stops the cycle.
+Every function raises only `CodecError`, whatever the bytes are: a bad record never stops the control loop.
 """

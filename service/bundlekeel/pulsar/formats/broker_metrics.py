@@ -1,10 +1,10 @@
 """Metrics of a broker: counters of its topics, latency and errors of its clients.
 
 Counters come from the Prometheus page of the broker (`/metrics/`, text format 0.0.4; `TopicStats.printTopicStats`) or
-from Prometheus. The page has one series of incoming traffic per topic, and one of outgoing traffic per
+from a Prometheus server. The page has one series of incoming traffic per topic, and one of outgoing traffic per
 subscription and, with `exposeConsumerLevelMetricsInPrometheus`, also per consumer. These do not contain the traffic of
-replicators, which has its own series per topic and remote cluster. With `exposeTopicLevelMetricsInPrometheus=false` the
-same names have one series per namespace.
+replicators, which has its own series per topic and remote cluster. With `exposeTopicLevelMetricsInPrometheus=false`
+there is only one series per namespace, under the same names.
 
 Latency and errors come from `/admin/v2/broker-stats/metrics` (`MetricsGenerator`): a list of `{"dimensions": {..},
 "metrics": {..}}`. Failed lookups come from the Prometheus page only.
@@ -74,7 +74,7 @@ _UNREADABLE: Final = -2
 
 
 class PageLines:
-    """Selects the samples with some names from a page that arrives in pieces; at most the first `most` samples.
+    """Selects the samples of the metrics `names` from a page that arrives in pieces; at most the first `most` samples.
 
     A page has about 13 KB per topic, of which counters and sessions are 1 KB.
     """
@@ -102,7 +102,7 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     """Decode topics, counters and sessions of one page, read between two times (Unix ms).
 
     An invalid value counts as 0. A series with invalid labels or topic name is skipped. Raises CodecError if the page
-    is not from a broker, has only series of namespaces, has no readable topic, or lacks a metric of topics.
+    is not from a broker, has series of namespaces instead of topics, has no readable topic, or lacks a required metric.
     """
     table = _Table()
     # Samples of one topic have the same labels, or also a subscription: labels are parsed twice per topic, not six
@@ -155,7 +155,7 @@ class _Table:
         self._skipped_columns: set[int] = set()
 
     def row(self, topic: bytes, partition: bytes, namespace: bytes, subscription: bytes, consumer: bytes) -> int:
-        """Return the row of a topic or its subscription.
+        """Return the row number of a topic or its subscription.
 
         Returns `_NO_ROW` for a sample of a namespace (`topic` is empty) or of a consumer, because the sample of its
         subscription includes it. Returns `_UNREADABLE` if the topic is not a full topic name. `partition`: with
@@ -179,22 +179,21 @@ class _Table:
         return self._rows[topic, subscription]
 
     def skip(self, series: bytes) -> int:
-        """Record that a series cannot be read, and return its row."""
+        """Record that a series cannot be read. Returns `_UNREADABLE`."""
         self._skipped = self._skipped or series
         return _UNREADABLE
 
     def add(self, row: int, column: int, value: float) -> None:
-        """Add one sample."""
+        """Add one sample to its row and column."""
         if row >= 0:
             self._samples.append((row, column, value))
         elif row == _UNREADABLE:
             self._skipped_columns.add(column)
 
     def reading(self, process: tuple[float | None, float | None], moments: tuple[int, int]) -> CounterReading:
-        """Return the samples as a reading. `process`: CPU seconds, bytes of direct memory; `moments`: start and end,
-        Unix ms.
+        """Return the samples as a reading. Raises CodecError as `decode_counters` does.
 
-        Raises CodecError as `decode_counters` does.
+        `process`: CPU seconds and bytes of direct memory of the broker. `moments`: start and end, Unix ms.
         """
         if not self._rows and self._skipped:
             text = f"the metrics hold no readable topic; first: {clean(text_of(self._skipped))[:200]!r}"
@@ -253,7 +252,7 @@ class _Series(msgspec.Struct):
         """Return the value of the label that Pulsar itself set; empty: none.
 
         Without honor_labels Prometheus renames Pulsar's label to `exported_…` if the scrape target has a label of the
-        same name. `process`: a series with only the labels of the target. A value that is equal there is the target's.
+        same name. `process`: a series with only the target's labels. A label that is equal there is not Pulsar's.
         """
         value = self.metric.get(name, "")
         if process is not None and value == process.metric.get(name):
@@ -281,7 +280,7 @@ class _Answer(msgspec.Struct):
 def decode_scrapes(body: bytes, clusters: Collection[str] = ()) -> list[CounterReading]:
     """Decode the last three scrapes of one broker in a response of Prometheus (`/api/v1/query`), in order of time.
 
-    All samples of a scrape have the same time. So a scrape does not contain topics that were unloaded before.
+    All samples of a scrape have the same time, so a reading omits topics that were unloaded before that scrape.
     `clusters`: accepted values of Pulsar's own label `cluster`; empty: any. Raises CodecError as `decode_counters`
     does, and if not exactly one scrape target is a broker.
     """
@@ -344,7 +343,7 @@ def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:
 
 
 def _target(process: _Series, series: Sequence[_Series]) -> _Target:
-    """Return the target of a process, with its series. With honor_labels, series may replace labels of the target."""
+    """Return the scrape target of a process, with all series that have its labels. Pulsar's own labels do not count."""
     labels = {name: value for name, value in process.metric.items() if name not in _NOT_OF_TARGET}.items()
     return _Target(process, labels, [item for item in series if labels <= item.metric.items()])
 
@@ -388,7 +387,7 @@ class _Group(msgspec.Struct):
 def decode_signs(body: bytes) -> ClientSigns:
     """Return publish latency, failures and opened connections of the broker.
 
-    Unknown groups and metrics are ignored. Raises CodecError if the body is not such a list, or has no count of
+    Unknown groups and metrics are ignored. Raises CodecError if the body is not a list of metrics, or has no count of
     connections.
     """
     groups = read(body, list[_Group], what="the list of metrics", limit=LARGE)
@@ -412,7 +411,7 @@ def decode_signs(body: bytes) -> ClientSigns:
 
 
 def _middle(low: str, high: str) -> float | None:
-    """Return the middle of a bucket in ms, None if its name has no such limits."""
+    """Return the middle of a latency bucket in ms; None: its limits are not numbers."""
     with contextlib.suppress(CodecError):
         lower = number(low, field="bucket")
         return lower if high == "OVERFLOW" else (lower + number(high, field="bucket")) / 2

@@ -1,4 +1,4 @@
-"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, in topic and store.
+"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as JSON, in the system topic or metadata store.
 
 An unusable field makes the whole entry unusable, because an owner derived from half an entry may be wrong. Unknown
 fields of other releases are ignored. Jackson omits nulls, but writes them inside the map of children.
@@ -35,10 +35,10 @@ class _Data(msgspec.Struct, gc=False, rename="camel"):
 _DATA: Final = msgspec.json.Decoder(_Data)
 
 
-def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY_BYTES) -> ServiceUnit:
-    """Decode one entry. Raises CodecError with the field. An empty payload is a tombstone and not an entry."""
-    if len(data) > max_bytes:
-        raise CodecError(f"the entry has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
+def decode_service_unit(data: bytes | msgspec.Raw) -> ServiceUnit:
+    """Decode one entry. Raises CodecError with the unusable field. An empty payload (tombstone) is not an entry."""
+    if len(data) > MAX_ENTRY_BYTES:
+        raise CodecError(f"the entry has {len(data)} bytes, more than {MAX_ENTRY_BYTES}", code=Code.REPORT_TOO_LARGE)
     try:
         raw = _DATA.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):

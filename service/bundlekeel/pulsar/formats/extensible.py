@@ -1,8 +1,8 @@
 """Load data of the extensible load manager (PIP-192): `BrokerLoadData` and `TopBundlesLoadData`.
 
-As with reports, a typed decoder reads normal records and rejects unusual ones. A tolerant decoder then reads the same
-bytes, and records a fault for each unusable field, which it replaces by a default. A broker whose load is unknown
-because of that (`model.extensible.load_unknown`) is excluded.
+A typed decoder reads normal records and rejects unusual ones. A tolerant decoder then reads the same bytes, replaces
+each unusable field by a default, and records a fault. A broker whose load is unknown because of faults
+(`model.extensible.load_unknown`) is excluded.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def decode_broker_load(
 ) -> BrokerLoadData:
     """Decode one `BrokerLoadData`.
 
-    Unusable fields are listed in `faults`. Raises CodecError if all of it is unusable.
+    Unusable fields are listed in `faults`. Raises CodecError if the whole record is unusable.
     """
     _check_size(data, max_bytes)
     try:
@@ -96,7 +96,7 @@ def _share(item: _Usage) -> float:
 
 
 def _bounded(value: float) -> float:
-    """Limit a number to 0 to `MAX_NUMBER`. JSON numbers are finite, but may be larger."""
+    """Clip a number to the range from 0 to `MAX_NUMBER`."""
     return min(max(value, 0.0), MAX_NUMBER)
 
 

@@ -7,9 +7,9 @@ every text can be encoded again and shown on a terminal. No regular expression i
 Data have at most `Limit.nbytes` bytes. Reading takes at most `GROWTH_BYTES` of additional memory (for `DOCUMENT`; twice
 as much for `REPORT`).
 
-Pulsar's records are then read field by field (`Fields`). An unusable field becomes a default and a fault, a (code,
-field) pair. The reader of the record decides on the effect of a fault. Jackson writes NaN and infinity as the strings
-`"NaN"` and `"Infinity"` and omits nulls; other writers quote numbers.
+Pulsar's records are then read field by field (`Fields`). An unusable field is replaced by a default and recorded as a
+fault, a (code, field) pair. The decoder of the record decides on the effect of a fault. Jackson writes NaN and infinity
+as the strings `"NaN"` and `"Infinity"` and omits nulls; other writers quote numbers.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def clean(text: str) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """Clean a text, but keep its line feeds."""
+    """Return `text` cleaned as by `clean`, but with its line feeds."""
     return text if text.isprintable() else "\n".join(map(clean, text.split("\n")))
 
 
 def text_of(data: bytes) -> str:
-    """Decode UTF-8 with replacement and clean it; line feeds stay."""
+    """Decode UTF-8, and replace invalid bytes and control characters, except line feeds."""
     return clean_lines(data.decode("utf-8", "replace"))
 
 
@@ -129,7 +129,7 @@ def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False
 
 
 def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exact: bool = False) -> T:
-    """Return the JSON in `data` as a value of a type, cleaned like in `load`. Numbers and booleans may be strings.
+    """Return the JSON in `data` as a value of type `kind`, with clean strings. Numbers and booleans may be strings.
 
     Data that need no cleaning are passed directly to the typed decoder. Raises CodecError with the field that does not
     fit.
@@ -147,9 +147,9 @@ def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exac
 
 
 def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = False, depth: int = MAX_DEPTH) -> Any:
-    """Return the value with clean strings, and tuples as lists.
+    """Return a JSON value with each string passed through `text`, and with tuples as lists.
 
-    Raises ValueError if it is nested deeper than `depth`, or (`finite`) contains a number that is not finite.
+    Raises ValueError if the value is nested deeper than `depth`, or (`finite`) contains a number that is not finite.
     """
     if isinstance(value, str):
         return text(value)
@@ -172,7 +172,7 @@ def utc(wall_ms: float, *, field: str) -> datetime:
 def check_ranges(value: Any, *, what: str, name: str = "") -> None:
     """Check all times and numbers in a document of Bundlekeel. Raises CodecError with the first field out of range.
 
-    Fields `..._ms`, and those in `_TIMES`, are Unix times in ms from 0 (none) to `MAX_TIME_MS`: later times cannot be
+    Fields `..._ms`, and fields in `_TIMES`, are Unix times in ms from 0 (none) to `MAX_TIME_MS`: later times cannot be
     shown, or shifted to another machine's clock. Counts are -1 (none) or more.
     """
     kind: Any = type(value)
@@ -234,7 +234,8 @@ def _too_large(what: str, nbytes: int) -> CodecError:
 
 
 def _is_plain(data: bytes, limit: Limit) -> bool:
-    """Return whether a decoder may read the data unchanged: nothing to clean, no long integer, not deep."""
+    """Return whether a decoder may read the data unchanged: no characters to clean, no long integer, not nested
+    deeply."""
     if b"\\" in data:
         # Other escapes may produce characters that must be cleaned.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -284,20 +285,20 @@ class Faults:
         self._more = 0
 
     def add(self, code: Code, field: str) -> None:
-        """Add one unusable field. A repeated one counts once."""
+        """Add one unusable field, with the reason as a code. Repetitions count once."""
         if len(self._faults) < MAX_FAULTS:
             self._faults[(code.value, clean(field)[:200])] = None
         else:
             self._more += 1
 
     def as_tuple(self) -> tuple[tuple[str, str], ...]:
-        """Return all faults in order."""
+        """Return all faults as (code, field) pairs, in the order of `add`."""
         rest = ((Code.IMPUTED.value, f"... and {self._more} more"),) if self._more else ()
         return (*self._faults, *rest)
 
 
 class Fields:
-    """One JSON object, read field by field. `prefix`: its path in the record."""
+    """One JSON object, read field by field; unusable fields are added to `faults`. `prefix`: its path in the record."""
 
     def __init__(self, values: Mapping[str, Any], faults: Faults, prefix: str = "") -> None:
         self._values = values
@@ -305,7 +306,7 @@ class Fields:
         self._prefix = prefix
 
     def text(self, name: str) -> str:
-        """Return a string. Absent or null is "" and not a fault, because brokers omit such fields."""
+        """Return a string field. Absent or null is "" and not a fault, because brokers omit such fields."""
         value = self._values.get(name)
         if value is None:
             return ""
@@ -315,7 +316,7 @@ class Fields:
         return ""
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return a boolean; `"true"` and `"false"` are accepted."""
+        """Return a boolean field; the strings `"true"` and `"false"` are accepted."""
         value = self._values.get(name)
         if isinstance(value, bool):
             return value
@@ -326,7 +327,7 @@ class Fields:
         return default
 
     def number(self, name: str, *, required: bool = True, signed: bool = False) -> float:
-        """Return a finite number. Unless `signed`, a negative one counts as zero."""
+        """Return a finite number. Unless `signed`, a negative number becomes 0 with a fault."""
         value = self._values.get(name)
         if value is None:
             if required:
@@ -372,16 +373,16 @@ class Fields:
         return value if isinstance(value, list) else []
 
     def names(self) -> list[str]:
-        """Return the names of all fields, in the order of the text."""
+        """Return the names of all fields, in the order of the JSON text."""
         return list(self._values)
 
     def has(self, name: str) -> bool:
-        """Return whether the field is there and not null."""
+        """Return whether the field exists and is not null."""
         return self._values.get(name) is not None
 
 
 def _as_float(value: object) -> float | None:
-    """Return a number, or a string that spells one (`NaN`, `Infinity` included), as float; None: neither."""
+    """Return a number, or a string that contains one (also `NaN`, `Infinity`), as float; None: other values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

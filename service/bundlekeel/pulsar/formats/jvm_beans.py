@@ -30,9 +30,8 @@ class _Bean(msgspec.Struct):
 def decode_cpu_load(body: bytes) -> float:
     """Return the used share (0 to 1) of the CPU of the JVM's container, or of its host if it has no container.
 
-    Raises CodecError if the response has no such bean, or no load between 0 and 1 (a JVM reports -1 or NaN at first).
-    The larger one of `CpuLoad` and `ProcessCpuLoad` is returned, because either is 0 if two requests come
-    simultaneously.
+    Raises CodecError if the response has no load between 0 and 1 (a JVM reports -1 or NaN at first). The larger one of
+    `CpuLoad` and `ProcessCpuLoad` is returned, because either is 0 if two requests come simultaneously.
     """
     beans = read(body, list[_Bean], what="the list of beans")
     values = [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in _LOADS]
@@ -45,7 +44,7 @@ def decode_cpu_load(body: bytes) -> float:
 def decode_cpu_seconds(body: bytes) -> float:
     """Return the CPU seconds that the JVM has used since its start. Raises CodecError if it does not report them.
 
-    The response is not parsed: that takes 3 ms, and probes come every few seconds.
+    The response is searched and not parsed: parsing takes 3 ms, and the CPU time is read every few seconds.
     """
     match = _CPU_TIME.search(body)
     if match is None:

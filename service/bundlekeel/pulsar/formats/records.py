@@ -1,7 +1,7 @@
-"""Decodes the smaller records: averages, quotas, owners, bundle boundaries, leader, endpoints, and a broker's kind.
+"""Decodes Pulsar's smaller records: averages, quotas, owners, bundle boundaries, leader, endpoints, broker settings.
 
-Unlike reports, these are used completely or not at all: an invalid number makes the record unusable, because a wrong
-average of 1,000 samples would mislead for hours.
+Unlike load reports, these are used completely or not at all: an invalid number makes the record unusable, because a
+wrong average of 1,000 samples would mislead for hours.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
 
 
 def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """Decode `/loadbalance/bundle-data/...`. A missing average or number counts as never sampled, i.e. zero."""
+    """Decode `/loadbalance/bundle-data/...`: the averages of a bundle. Missing averages and numbers count as 0."""
     fields, faults = _open(data)
     if not fields.has("shortTermData") and not fields.has("longTermData"):
         raise CodecError("the record holds no averages", code=Code.WRONG_TYPE, field="shortTermData")
@@ -88,7 +88,7 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
 
 
 def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """Decode `/loadbalance/resource-quota/...`. The quota becomes both averages, short and long, with all samples."""
+    """Decode `/loadbalance/resource-quota/...`. The quota counts as both averages, with the full numbers of samples."""
     fields, faults = _open(data)
     if not any(fields.has(name) for name in _QUOTA_RATES):
         raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")
@@ -100,7 +100,7 @@ def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAvera
 
 
 def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
-    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 the broker id comes from the web URL."""
+    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 the broker id is derived from the web URL."""
     fields, faults = _open(data)
     web_url = fields.text("httpUrl") or fields.text("httpUrlTls")
     broker_id = fields.text("brokerId") or broker_id_of_url(web_url)
@@ -134,7 +134,7 @@ def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
 
 
 def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
-    """Return the broker id of Pulsar's own leader (`/loadbalance/leader`; before 3.0 only a URL is stored)."""
+    """Return the broker id in `/loadbalance/leader`, Pulsar's leader broker (before 3.0 only a URL is stored)."""
     fields, _ = _open(data)
     broker_id = fields.text("brokerId") or broker_id_of_url(fields.text("serviceUrl"))
     if not broker_id:
@@ -143,8 +143,8 @@ def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
 
 
 def decode_migration(data: bytes, *, stamp: int) -> StoreMigration:
-    """Return the state of a store migration (`MigrationState`). A record that cannot be read has the phase UNREADABLE,
-    not NOT_STARTED: brokers write such a record only when a migration begins."""
+    """Return the state of a store migration (`MigrationState`). An unreadable record has the phase UNREADABLE, not
+    NOT_STARTED, because brokers write this record only when a migration begins."""
     try:
         fields, _ = _open(data)
     except CodecError:
@@ -191,7 +191,7 @@ def _rates(fields: Fields, names: tuple[str, str, str, str]) -> _Rates:
 
 
 def refuse_faults(faults: Faults) -> None:
-    """Raise CodecError with the first fault, if there is one: these records are used completely or not at all."""
+    """Raise CodecError with the first fault, if any: records with faults must not be used."""
     for code, field in faults.as_tuple():
         raise CodecError(f"{field} is unusable ({code})", code=code, field=field)
 

@@ -107,9 +107,9 @@ _ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl")
 
 
 def decode_report(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BrokerReport:
-    """Decode one broker's report.
+    """Decode one broker's load report.
 
-    Unusable fields are listed in `faults`. Raises CodecError if all of it is unusable.
+    Unusable fields are listed in `faults`. Raises CodecError if the whole report is unusable.
     """
     if len(data) > max_bytes:
         raise CodecError(f"the report has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
@@ -155,7 +155,7 @@ def _from_typed(broker_id: str, typed: _LocalBrokerData) -> BrokerReport:
 
 
 def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]:
-    """Return one row per bundle, idle bundles last. Counts fit into doubles exactly (at most `MAX_INTEGER`)."""
+    """Return traffic and counts, one row per bundle; then `idle` rows of zeros. Counts fit into doubles exactly."""
     table = np.zeros((len(stats) + idle, 7))
     flat = chain.from_iterable(map(_FIGURES, stats.values()))
     table[: len(stats)] = np.fromiter(flat, dtype=np.float64, count=7 * len(stats)).reshape(-1, 7)
@@ -163,7 +163,7 @@ def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]
 
 
 def _bad_names(names: Collection[str]) -> list[str]:
-    """Return the names that are not bundles. Usually there are none, which one pass over all names shows."""
+    """Return the names that are not bundles. In the usual case (none) one regular expression checks all names."""
     lines = "\n".join((*names, ""))
     usual = lines.count("\n") == len(names) and _USUAL_BUNDLES.fullmatch(lines) is not None
     if usual:  # bounds have a fixed width and lower case, so they can be compared as strings
@@ -172,7 +172,7 @@ def _bad_names(names: Collection[str]) -> list[str]:
 
 
 def is_bundle(name: str) -> bool:
-    """Return whether this is a bundle's full name that can be written unchanged."""
+    """Return whether `name` is a bundle's full name, without whitespace, control or replacement characters."""
     match = _BUNDLE.fullmatch(name)
     return match is not None and int(match[1], 16) < int(match[2], 16)
 
@@ -226,7 +226,7 @@ def _usage(fields: Fields, name: str) -> tuple[float, float]:
     """Return usage and limit of a resource.
 
     A limit <= 0 means that the broker does not measure the resource, so its usage is not valid either. Brokers on other
-    systems than Linux report -1 of -1 bandwidth.
+    systems than Linux report -1 as usage and limit of bandwidth.
     """
     child = fields.child(name)
     limit = child.number("limit", signed=True)
@@ -235,7 +235,7 @@ def _usage(fields: Fields, name: str) -> tuple[float, float]:
 
 
 def _traffic(fields: Fields, bundle_traffic: Floats) -> Floats:
-    """Return the sums over the broker's bundles. A missing sum is computed from the bundles, as the broker does."""
+    """Return the broker's traffic, shape (4,). A missing value is computed as the sum over its bundles."""
     sums = bundle_traffic.sum(axis=0)
     figures = [fields.number(rate) for rate in RATES]
     return np.array([figures[i] if fields.has(rate) else sums[i] for i, rate in enumerate(RATES)])
@@ -265,15 +265,14 @@ _LOAD_FIELDS = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut", "lastUpdat
 
 
 def load_fault(report: BrokerReport) -> tuple[str, str] | None:
-    """Return the first (code, field) fault that makes the report's load unknown; None: it can be trusted."""
+    """Return the first fault (code, field) that makes the broker's load unknown; None: the load is known."""
     return next((fault for fault in report.faults if fault[1].split(".")[0] in _LOAD_FIELDS), None)
 
 
 def unreadable_figure(report: BrokerReport) -> tuple[str, str] | None:
-    """Return the first (code, field) fault of a field with load data that is present but not a number; None: no such
-    fault.
+    """Return the first fault (code, field) of a load value that exists but is not a number; None: no such fault.
 
-    Missing or negative numbers, and invalid names of bundles, are no such faults.
+    Missing or negative numbers, and invalid names of bundles, do not count.
     """
     wrong = (fault for fault in report.faults if fault[0] in (Code.WRONG_TYPE, Code.NOT_A_NUMBER))
     # If the list of faults is cut off, it may hide such a fault.

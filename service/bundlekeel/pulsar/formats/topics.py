@@ -114,7 +114,7 @@ def decode_bundle_stats(body: bytes) -> BundleLoads:
     because an incomplete sum would be too low. A rate that is negative or not finite counts as 0, with a fault. Raises
     CodecError if the response does not contain statistics.
 
-    Bundles are decoded one by one: so only one bundle's topics are in memory at any time, in addition to `body`.
+    Bundles are decoded one by one, so that only one bundle's topics are in memory in addition to `body`.
     """
     faults = Faults()
     rows: dict[str, list[float]] = {}

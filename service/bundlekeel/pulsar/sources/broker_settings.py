@@ -1,7 +1,7 @@
 """Effective settings of the brokers, which show whether a broker sheds load and refreshes its report.
 
-Bundlekeel can also adopt values from them. They are read from `configuration/runtime` of every broker (a GET without
-side effects) at most once in `max_age_seconds`, and immediately when the set of brokers changed.
+Bundlekeel can also use their values as its own settings. They are read from `configuration/runtime` of every broker (a
+GET without side effects) at most once in `max_age_seconds`, and immediately when the set of brokers changed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class BrokerConfig:
     async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
         """Read settings that are older than the limit, or that belong to a new or restarted broker.
 
-        Raises WrongCluster if most brokers report a cluster name, and none reports the name of our cluster.
+        Raises WrongCluster if most brokers report a cluster name, and none reports the name `cluster`.
         """
         endpoint_ids = frozenset((item.broker_id, item.start_timestamp) for item in endpoints.values())
         stale = self._clock.boot() - self._read_at > self._max_age
@@ -94,8 +94,7 @@ class BrokerConfig:
 
     @property
     def _majority(self) -> int:
-        """Return how many registered brokers must agree on a fact about the cluster, because one of them may be
-        wrong."""
+        """Number of registered brokers that must agree on a fact about the cluster: one of them may be wrong."""
         return len(self._brokers) // 2 + 1
 
     def _demand_cluster(self) -> None:
@@ -109,10 +108,11 @@ class BrokerConfig:
             raise WrongCluster(text, field="cluster", value=self._cluster, allowed=" or ".join(names))
 
     def demand_configuration_store(self) -> None:
-        """Raise WrongCluster if most brokers show another configuration store than ours.
+        """Raise WrongCluster if most brokers use another configuration store than this sidecar.
 
-        Raises SnapshotError if ours is not set, a broker shows another one, and too few brokers confirm ours. This is
-        separate from `refresh`, because a handback reads settings but needs no policies.
+        Raises SnapshotError if the setting `configuration_store` is missing, a broker has its policies in another
+        ZooKeeper than its metadata, and no majority is known to have both in the same ZooKeeper. Separate from
+        `refresh`, because not every user of settings needs policies.
         """
         (metadata, setting), others = self._stores, self._elsewhere()
         names = " or ".join(sorted({configuration_store(values) for values in others}))
@@ -128,13 +128,13 @@ class BrokerConfig:
             raise SnapshotError(f"{text}, and no majority confirms ours: set configuration_store to the right address")
 
     def _elsewhere(self) -> list[dict[str, str]]:
-        """Return the settings of each broker whose configuration store is certainly not ours."""
+        """Return the settings of each broker whose configuration store is certainly not the sidecar's."""
         return [values for _, values, _ in self._entries.values() if _other_store(values, *self._stores)]
 
     async def _follow_store(self) -> None:
-        """Read policies from the store that most brokers show.
+        """Read policies from the configuration store that most brokers use.
 
-        A single broker must not select it, because the sidecar sends its credentials there."""
+        A single broker must not select that store, because the sidecar sends its credentials there."""
         metadata, setting = self._stores
         brokers: dict[tuple[frozenset[str], str], list[dict[str, str]]] = {}
         for values in [] if setting else self._elsewhere():
@@ -164,7 +164,7 @@ class BrokerConfig:
             _log.info(text, broker=broker, error=str(error))
 
     def unusable(self, broker: str) -> dict[str, CodecError]:
-        """Return the settings of a broker that should be numbers and are not, by key. They count as missing."""
+        """Return the settings of a broker that should be numbers and are not, by key. Such settings are ignored."""
         unusable: dict[str, CodecError] = {}
         for key, value in (self._values(broker) or {}).items():
             try:
@@ -194,15 +194,15 @@ class BrokerConfig:
         return None if values is None else _true(values, "loadBalancerAutoBundleSplitEnabled")
 
     def unloads_splits(self, broker: str) -> bool:
-        """Return whether this broker is known to unload the children of its automatic splits, which may move them."""
+        """Return whether this broker is known to unload new bundles after its automatic splits, which may move them."""
         values = self._values(broker)
         return values is not None and _true(values, "loadBalancerAutoUnloadSplitBundlesEnabled")
 
     def brokers_split(self, brokers: Iterable[str]) -> bool:
         """Return whether some of these brokers may split bundles automatically, or could not be queried.
 
-        In the modular load manager only the leader broker splits, and any broker may be the leader
-        (`BundleSplitterTask`). In the extensible one each broker splits its own bundles (`SplitScheduler`).
+        With the modular load manager only the leader broker splits, and any broker may be the leader
+        (`BundleSplitterTask`). With the extensible load manager each broker splits its own bundles (`SplitScheduler`).
         """
         return any(self.splits(broker) is not False for broker in brokers)
 
@@ -212,17 +212,14 @@ class BrokerConfig:
         return None if values is None else not _true(values, "loadBalancerEnabled")
 
     def adoptable(self) -> Mapping[str, str]:
-        """Return the brokers' settings to adopt: the most common value of each key, and for `STOCK` the slowest one.
+        """Return one value of each setting for the whole cluster: the most common one, as a single broker may be wrong.
 
-        The values of a single broker are not used, because that broker may be wrong.
+        For intervals of measuring and reporting (`STOCK`), return the longest one.
         """
         return {**self._common, **self._slowest()}
 
     def _most_common(self) -> dict[str, str]:
-        """Return the most common value of each key.
-
-        If several are equally common, that of the first broker ID counts.
-        """
+        """Return the most common value of each key; of equally common values the one of the first broker id."""
         brokers = [values for _, (_, values, _) in sorted(self._entries.items())]
         # Omit keys that fewer than half of the brokers show: their most common value is "not set".
         frequency = Counter(key for values in brokers for key in values)
@@ -236,8 +233,8 @@ class BrokerConfig:
     def _slowest(self) -> dict[str, str]:
         """Return for each key of `STOCK` the largest value that a broker reports.
 
-        For the number of published bundles it is the smallest value (0 or less: all bundles). A broker that reports no
-        value uses Pulsar's default.
+        For the number of published bundles, return the smallest value (0 or less means all bundles). For a broker that
+        reports no value, Pulsar's default counts.
         """
         result: dict[str, str] = {}
         for key, stock in STOCK.items():
@@ -271,7 +268,7 @@ def _true(values: Mapping[str, str], key: str) -> bool:
 
 
 def configuration_store(values: Mapping[str, str]) -> str:
-    """Return the store where a broker with these settings has its policies; "" if the settings do not contain it."""
+    """Return the address of the configuration store in a broker's settings; "": not set."""
     return _first(values, _CONFIGURATION)
 
 
@@ -282,8 +279,8 @@ def _first(values: Mapping[str, str], keys: Iterable[str]) -> str:
 def _other_store(values: Mapping[str, str], metadata: str, setting: str | None) -> bool:
     """Return whether the broker certainly uses another configuration store than this sidecar.
 
-    If `setting` is set, only paths are compared, because a host can have several names. If it is None, the broker's
-    configuration store must be its metadata store.
+    If `setting` is set, only paths are compared, because a host can have several names. If `setting` is None, the
+    sidecar expects that the broker's configuration store is the same ZooKeeper as its metadata store.
     """
     try:
         hosts, chroot = parse_store_url(configuration_store(values))
@@ -295,10 +292,10 @@ def _other_store(values: Mapping[str, str], metadata: str, setting: str | None) 
 
 
 def _reachable_store(values: Mapping[str, str], metadata: str) -> str:
-    """Return the address of this broker's configuration store, reachable from here.
+    """Return an address of this broker's configuration store that this sidecar can reach.
 
-    If it is in the same ZooKeeper as the `metadata` store, our own host names are used: the broker's names may not
-    resolve here.
+    If that store is the same ZooKeeper as the metadata store, the host names in `metadata` (the sidecar's setting) are
+    used, because the broker's names may not resolve here.
     """
     hosts, chroot = parse_store_url(configuration_store(values))
     local, _ = parse_store_url(_first(values, _METADATA))

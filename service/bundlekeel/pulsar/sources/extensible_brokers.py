@@ -1,4 +1,4 @@
-"""State of each extensible broker, and the reports that follow from it. No I/O and no clock: times are parameters.
+"""State of each broker with the extensible load manager, and load reports made from it. Pure: times are parameters.
 
 Only the registry (ephemeral znodes) shows which brokers are alive. The load topics contain each broker's load. A broker
 that deletes its load data (it sends a tombstone at each move) is still alive, and its last load data stay valid. A
@@ -42,7 +42,7 @@ _DETAIL_CHARACTERS: Final = 256
 
 
 class Instant(NamedTuple):
-    """The current time of both clocks: wall time in ms, boot time in seconds."""
+    """The current time: Unix time in ms, and seconds since the machine's boot."""
 
     wall_ms: int
     boot: float
@@ -50,7 +50,7 @@ class Instant(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class KnownBroker:
-    """One registered broker since its last start. Times that end with `_boot` are in seconds of the boot clock."""
+    """One registered broker since its last start. Fields `..._boot` are times in seconds since the machine's boot."""
 
     endpoint: BrokerEndpoint
     latest: LatestLoad = field(default_factory=LatestLoad)
@@ -60,9 +60,9 @@ class KnownBroker:
     news_boot: float = float("-inf")
     """Last time at which its statistics counted as new (see `ExtensibleBrokers`)."""
     last_update: int = 0
-    """Time of its last change, in ms (see `ExtensibleBrokers`)."""
+    """Time of its last new measurement, Unix ms (see `ExtensibleBrokers`)."""
     cpu: float | None = None
-    """Used share of its CPU (0 to 1). It is requested (last at `cpu_boot`) while the broker reports no score."""
+    """Used share of its CPU (0 to 1), requested (last at `cpu_boot`) while the broker reports no load score."""
     cpu_boot: float = float("-inf")
     cpu_awaited: bool = False
     """Whether a usable response about the CPU is still expected."""
@@ -73,9 +73,9 @@ class KnownBroker:
 
 
 class ScoreScale(NamedTuple):
-    """Base for estimates of unknown scores.
+    """Base for estimates of load scores (`weightedMaxEMA`) that brokers have not reported.
 
-    `per_byte`: score per byte/s of all brokers that reported a score. `least`: the lowest of their scores.
+    `per_byte`: score per byte/s of all brokers that reported a score. `least`: the lowest of these scores.
     """
 
     per_byte: float
@@ -87,16 +87,14 @@ class ExtensibleBrokers:
 
     **`last_update` of a report** is the time, in ms, of the last new measurement of a broker: a message of the load
     topics, statistics that differ from the previous ones, or unchanged statistics after a whole statistics interval.
-    Whenever it grows, averages add a sample and strategies count a hit. The time of the load data would not be enough:
-    a broker with a steady load sends none for 15 minutes, and a steady imbalance would not be noticed. The time of each
-    request would count one measurement six times. `last_update` is a time of arrival by the clock of this process, and
-    never decreases.
+    Whenever it grows, averages add a sample, and strategies count a measurement above a limit. The time of the load
+    data would not be enough: a broker with a steady load sends none for 15 minutes, and a steady imbalance would not be
+    noticed. The time of the last request would count one measurement several times. `last_update` is a time of arrival
+    by the clock of this process, and never decreases.
     """
 
     def __init__(self, *, bundles: BundlesSetting, stats_interval: float) -> None:
-        """Start without brokers.
-
-        Set `settings_of` afterwards: it returns the settings of a broker, None while these are unknown."""
+        """Start without brokers. Set `settings_of` afterwards: it returns a broker's settings, None if unknown."""
         self.brokers: dict[str, KnownBroker] = {}
         self.settings_of: BrokerSettings = _unknown
         self._bundles = bundles
@@ -118,7 +116,7 @@ class ExtensibleBrokers:
         self.brokers = brokers
 
     def take_in(self, tables: LoadTables, now: Instant) -> None:
-        """Store the load topics' tables."""
+        """Store the newest messages of the load topics."""
         self._feed_ok = tables.status.state == "ok"
         if self._feed_ok:
             self._feed_ok_boot = now.boot
@@ -147,10 +145,10 @@ class ExtensibleBrokers:
         return news
 
     def failed(self, broker: str, error: str, *, unreachable: bool = False) -> bool:
-        """Store that a broker's statistics could not be read. Returns whether this changes its report.
+        """Store that a broker's statistics could not be read. Returns whether the broker is now excluded, and was not
+        before.
 
-        `unreachable`: the broker refuses connections. It has most likely failed and its registration is about to
-        end, so it is excluded from now on.
+        `unreachable`: the broker refuses connections. It has most likely failed, so it is excluded from now on.
         """
         entry = self.brokers.get(broker)
         if entry is None:
@@ -162,25 +160,25 @@ class ExtensibleBrokers:
     # --- queries ---
 
     def stats_seconds(self, broker: str) -> float:
-        """Return the seconds between two statistics of this broker."""
+        """Return the seconds between two updates of this broker's statistics."""
         return self._number(broker, STATS_SECONDS_KEY, STATS_SECONDS)
 
     def other_assigner(self, broker: str) -> str:
-        """Return the class by which this broker assigns topics to bundles (PIP-255); "": Pulsar's own, or unknown."""
+        """Return the class by which this broker assigns topics to bundles (PIP-255); "": the default, or unknown."""
         name = (self.settings_of(broker) or {}).get(ASSIGNER_KEY, "").strip()
         return "" if name == ASSIGNER else name
 
     def wants_stats(self, broker: str, now: Instant) -> bool:
-        """Return whether to request this broker's statistics: always, or only while the load topics lack its load.
+        """Return whether to request this broker's statistics.
 
-        The setting `extensible.bundles` selects which."""
+        With `extensible.bundles: all` always; with `top` only while the load topics lack its load."""
         entry = self.brokers.get(broker)
         if entry is None:
             return False
         return self._bundles == "all" or not self._feed_ok or not self._scored(entry, now)
 
     def wants_cpu(self, broker: str, now: Instant) -> bool:
-        """Return whether to request this broker's CPU load now: its own score is unknown, and the last request is
+        """Return whether to request this broker's CPU load now: its load score is unknown, and the last request is
         old."""
         if not self.lacks_score(broker, now):
             return False
@@ -188,12 +186,12 @@ class ExtensibleBrokers:
         return now.boot - entry.cpu_boot >= (CPU_FIRST_SECONDS if entry.cpu is None else CPU_SECONDS)
 
     def lacks_score(self, broker: str, now: Instant) -> bool:
-        """Return whether this broker is registered and its own score is unknown."""
+        """Return whether this broker is registered, but has not reported a load score recently."""
         entry = self.brokers.get(broker)
         return entry is not None and not self._scored(entry, now)
 
     def reported_cpu(self, broker: str, load: float | None, now: Instant) -> None:
-        """Store the used share of a broker's CPU, 0 to 1; None: not in the response.
+        """Store the used share of a broker's CPU, 0 to 1; None: the broker did not return it.
 
         A JVM returns the mean since the previous request of any client. The first response may include the start of the
         JVM and is not used. If several sidecars send requests, a response may cover only a short time, so it is
@@ -221,7 +219,7 @@ class ExtensibleBrokers:
         return [broker for broker, entry in self.brokers.items() if entry.cpu_awaited and not self._scored(entry, now)]
 
     def reports(self, now: Instant) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
-        """Return the reports of brokers with enough data, and why the others are excluded; by broker ID."""
+        """Return the reports of brokers with enough data, and why the others are excluded; sorted by broker id."""
         scale = self._scale(now)
         reports, excluded = [], []
         for broker in sorted(self.brokers):
@@ -265,7 +263,7 @@ class ExtensibleBrokers:
         return fresh and (self._bundles == "all" or not self._feed_ok or not self._scored(entry, now))
 
     def _scored(self, entry: KnownBroker, now: Instant) -> bool:
-        """Return whether the broker's own score is known and recent. Its age counts from its arrival here."""
+        """Return whether the broker has reported a load score recently. Its age counts from its arrival here."""
         load = entry.latest.load
         if load is None or load_unknown(load) is not None:
             return False
@@ -273,11 +271,11 @@ class ExtensibleBrokers:
         return now.wall_ms - entry.latest.load_ms <= 1000 * ttl
 
     def _estimate_score(self, entry: KnownBroker, stats: BundleLoads, scale: ScoreScale | None) -> float | None:
-        """Return an estimated score of a broker without load data; None: not possible yet.
+        """Return an estimated load score of a broker without load data; None: not possible yet.
 
-        It is the CPU load of its JVM, with the broker's weight. If that is unknown, it is the broker's traffic times
-        the other brokers' score per byte/s. It is at least their lowest score (an idle broker has a score, too), and at
-        most 1 (the score per byte of nearly idle brokers is too high for a busy one).
+        The score is the CPU load of its JVM times the broker's CPU weight. If that load is unknown, the score is the
+        broker's traffic times the other brokers' score per byte/s. It is then at least their lowest score (an idle
+        broker has a score, too), and at most 1 (nearly idle brokers have too high a score per byte).
         """
         if entry.cpu is not None:
             return entry.cpu * self._number(entry.endpoint.broker_id, CPU_WEIGHT_KEY, 1.0)
@@ -370,5 +368,5 @@ def _differ(one: BundleLoads, other: BundleLoads) -> bool:
 
 
 def _size(traffic: Floats) -> float:
-    """Return the sum of bytes/s in and out."""
+    """Return the throughput in plus out, in bytes/s."""
     return float(traffic[THROUGHPUT_IN:].sum())

@@ -1,9 +1,9 @@
-"""`ClusterSource`: the state of a cluster, with either load manager.
+"""`ClusterSource`: the loads in a cluster with either load manager.
 
 Modular brokers report everything in their registry node, so the view of the registry is passed on unchanged. Extensible
 brokers (PIP-192) only register their addresses there. They publish their load to two topics, and return their bundles'
-loads over REST; `extensible_brokers` builds reports from both. Topics and REST are used only while such a broker is
-registered.
+loads over REST; `extensible_brokers` builds reports from topics and REST, which are read only while an extensible
+broker is registered.
 """
 
 from __future__ import annotations
@@ -47,10 +47,7 @@ _REBUILD_SECONDS: Final = 1.0
 
 
 class _CachedReports(NamedTuple):
-    """Reports with the versions of their inputs and their time.
-
-    A view is requested at each move, so they are cached.
-    """
+    """Reports, the versions of their inputs, and when they were built (`boot`: seconds since the machine's boot)."""
 
     versions: tuple[int, int, FeedState]
     boot: float
@@ -73,15 +70,15 @@ class ExtensibleOptions:
     batch_window: float = 0.25
     """Changes within this time cause only one new view."""
     at_once: int = 8
-    """Number of brokers that are queried in parallel; and the same number of brokers that failed last time."""
+    """Number of brokers that are queried in parallel, in addition to as many that failed last time."""
     force_mixed: bool = False
-    """If load managers differ, use the brokers of the load manager that started last."""
+    """If brokers run different load managers, use only the brokers with the load manager that started last."""
 
 
 class ClusterSource:
-    """`ports.LoadSource` over the registry's own source, the load topics and the brokers' REST API.
+    """`ports.LoadSource` over the registry of brokers, the load topics (`feed`) and the brokers' REST API.
 
-    Owns and closes the feed and the registry's source. The admin client may be shared.
+    Closes `registry` and `feed` at the end. The admin client may be shared.
     """
 
     def __init__(
@@ -140,8 +137,8 @@ class ClusterSource:
     async def picture(self) -> RawClusterView:
         """Return the registry's view, in which extensible brokers have reports, or are excluded with a code.
 
-        Newer loads from counters replace those of reports. Raises SnapshotError before the first view, and for a
-        moment until brokers have responded once. Raises StoreError if the registry does.
+        Newer loads from counters replace the loads of reports. Raises SnapshotError before the first view, and for some
+        seconds until all brokers have responded once. Raises StoreError if the registry cannot be read.
         """
         picture = await self._reported()
         if self.live is None:
@@ -193,15 +190,11 @@ class ClusterSource:
         return self._registered + self._news > generation
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-        """Return the averages that the registry's source has stored.
-
-        Extensible brokers store none. But averages that a modular load manager left are better than Pulsar's
-        defaults.
-        """
+        """Return stored averages of these bundles. Only the modular load manager stores some."""
         return await self._registry.seeds(bundles)
 
     async def close(self) -> None:
-        """Stop following, and stop the client's process."""
+        """Stop all tasks, and close the registry's source and the feed."""
         tasks = [*self._tasks, *self._polls.values()]
         for task in tasks:
             task.cancel()
@@ -215,12 +208,12 @@ class ClusterSource:
     # --- for the sidecar --------------------------------------------------------------------------------------
 
     def use_settings(self, settings_of: BrokerSettings) -> None:
-        """Set the source of brokers' settings (statistics interval, time to live); None: Pulsar's defaults apply."""
+        """Set the function that returns a broker's settings (statistics interval, time to live of its load data)."""
         self._book.settings_of = settings_of
 
     @property
     def feed(self) -> LoadTables:
-        """The current tables of the load topics; `off` if no extensible broker was ever registered."""
+        """The newest data of the load topics; state `off` if no extensible broker was ever registered."""
         return self._feed.tables()
 
     # --- tasks ------------------------------------------------------------------------------------------------
@@ -241,7 +234,7 @@ class ClusterSource:
             self._publish()
 
     async def _attend(self, picture: RawClusterView) -> None:
-        """Follow and query exactly the extensible brokers of this view."""
+        """Query exactly the extensible brokers of this view, and read the load topics through them."""
         endpoints = extensible_endpoints(picture)
         self._book.register(endpoints)
         keys = {(broker, endpoint.start_timestamp) for broker, endpoint in endpoints.items()}
@@ -280,7 +273,7 @@ class ClusterSource:
             generation, state = tables.generation, tables.status.state
 
     async def _poll(self, broker: str) -> None:
-        """Query one broker for its bundles until cancelled. Brokers that failed last time do not delay the others."""
+        """Query one broker for its bundles' loads until cancelled. After a failure it does not delay other brokers."""
         slots = self._usual
         while True:
             if self._book.wants_stats(broker, self._now()):
@@ -345,7 +338,7 @@ class ClusterSource:
     def _await_first_answers(self, now: Instant) -> float:
         """Return the seconds since the first extensible broker was registered.
 
-        Raises SnapshotError for a moment until each broker has responded once.
+        Raises SnapshotError until all brokers have responded once, for at most `_FIRST_ANSWERS_SECONDS`.
         """
         if self._first_boot is None:
             self._first_boot = now.boot
@@ -357,7 +350,7 @@ class ClusterSource:
     def _check_tasks(self) -> None:
         """Raise StoreError if an unexpected error ended a task, because the view would no longer change.
 
-        A task that concerns one broker only is restarted.
+        The task that queries a single broker is restarted instead.
         """
         for task in self._tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -377,9 +370,8 @@ class ClusterSource:
 
 
 def of_newest_class(picture: RawClusterView) -> RawClusterView:
-    """Return the view of a mixed cluster in which only brokers with the load manager that started last take part.
-
-    Brokers use the same rule to choose the target of lookups. All other brokers are excluded.
+    """Return the view of a mixed cluster, in which all brokers are excluded that do not run the load manager of the
+    broker that started last. Brokers use the same rule to choose the target of lookups.
     """
     newest = max(picture.endpoints.values(), key=lambda item: (item.start_timestamp, item.broker_id)).load_manager
     others = {item.broker_id for item in picture.endpoints.values() if item.load_manager != newest}

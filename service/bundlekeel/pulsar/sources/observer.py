@@ -1,8 +1,8 @@
-"""The observer: follows the load source, updates the averages of bundles, and builds snapshots.
+"""The observer: follows the load source, updates the traffic averages of bundles, and builds snapshots for planning.
 
-Every sidecar with a seat has one. It adds a sample for each new report, also between cycles. Averages start from the
-values that the brokers stored in bundle-data znodes. These contain only the largest bundles, so the leader also saves
-the averages for a restart of all sidecars.
+It adds a sample to the averages for each new load report. Averages start from the values that the brokers stored in
+bundle-data znodes. These contain only the largest bundles, so the leader also saves the averages for a restart of all
+sidecars.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTLED_SECONDS = 120.0
 
 
 class Observer:
-    """Holds the averages. `follow` runs as a task; the cycle calls `snapshot` on the same event loop."""
+    """Keeps the averages. `follow` runs as a task; the control loop calls `snapshot` on the same event loop."""
 
     def __init__(
         self, source: LoadSource, clock: Clock, telemetry: Telemetry, capacity: Sequence[CapacityOverride]
@@ -60,7 +60,7 @@ class Observer:
         self.recent_splits: dict[str, RecentSplit] = {}
 
     async def follow(self) -> None:
-        """Read each new view until cancelled. If the source fails, retry; the cycle then reports that failure."""
+        """Add each new view of the cluster to the averages until cancelled. If reading fails, log that and retry."""
         generation = -1
         while True:
             if await self._source.wait_changed(generation, 5.0):
@@ -78,7 +78,7 @@ class Observer:
         return picture.generation
 
     async def absorb(self, picture: RawClusterView) -> bool:
-        """Add the new values of a view to the averages. Returns whether a broker had a new report."""
+        """Add the new reports in a view of the cluster to the averages. Returns whether there was a new report."""
         async with self._absorbing:  # views are read one after the other
             return await self._absorb(picture)
 
@@ -109,35 +109,32 @@ class Observer:
         return changed
 
     def _reports_to_read(self, picture: RawClusterView) -> Sequence[BrokerReport]:
-        """Return the reports that were not in the last view.
-
-        Occasionally returns all of them, to record that their bundles still exist.
-        """
+        """Return the reports that were not in the last view. Once a minute return all, to see which bundles exist."""
         if self.picture is None or abs(picture.wall_ms - self._all_read_ms) >= ALL_READ_SECONDS * 1000:
             return picture.reports
         read = set(map(id, self.picture.reports))  # the last view keeps these objects, so no other object has their IDs
         return [report for report in picture.reports if id(report) not in read]
 
     def expect_children(self, split: SplitChildren) -> None:
-        """Give the children of a split that is about to happen the parent's averages, before a broker reports them."""
+        """Before a split, derive the averages of the new bundles from the bundle that is split."""
         parent = self.averages.of(split.parent)
         if parent is not None:
             self.averages.seed(inherited(parent, split))
         self.averages.touch(split.children, self._clock.wall_ms())
 
     def split_made(self, split: SplitChildren) -> None:
-        """Read reports that still name the parent of a finished split as if they named its children."""
+        """After a split, treat reports that still name the former bundle as if they named the new ones."""
         self.recent_splits[split.parent] = RecentSplit(split=split, at_ms=self._clock.wall_ms())
 
     def adopt(self, recent_splits: Mapping[str, RecentSplit]) -> None:
-        """Take over splits of another sidecar, so that their children inherit averages here, too."""
+        """Treat splits by another sidecar like own ones (`expect_children`, `split_made`)."""
         for parent, item in recent_splits.items():
             if parent not in self.recent_splits:
                 self.expect_children(item.split)
                 self.recent_splits[parent] = item
 
     def _with_children(self, picture: RawClusterView) -> RawClusterView:
-        """Return the view with the children of recent splits instead of their parents."""
+        """Return the view with the new bundles of recent splits instead of the former ones."""
         if not self.recent_splits:
             return picture
         named = {name for report in picture.reports for name in report.bundle_names}
@@ -170,7 +167,8 @@ class Observer:
             self.averages.touch((item.bundle for item in part), self._clock.wall_ms())
 
     async def snapshot(self) -> tuple[Snapshot, RawClusterView]:
-        """Return the newest view as a snapshot. Raises SnapshotError or StoreError if there is none."""
+        """Return the newest view of the cluster, and a snapshot made from it. Raises SnapshotError or StoreError if
+        there is no view."""
         picture = self._with_children(await self._source.picture())
         await self.absorb(picture)
         # Use a thread and a copy: new measurements are for the next snapshot.

@@ -1,9 +1,9 @@
 """Owner of a bundle with either load manager: znodes (modular), or the ownership channel (extensible).
 
 The brokers' setting `loadManagerServiceUnitStateTableViewClassName` selects the variant of the channel. If brokers
-disagree, each group of them keeps ownership in its own place, and neither place is complete. Then the metadata store is
-read, because that needs no second process, and its reads are never outdated. `reading.obstacle` then explains why
-Bundlekeel must not act on it.
+have different values, each group of them keeps ownership in its own place, and neither place is complete. Then the
+metadata store is read, because that needs no second process, and its reads are never outdated.
+`VariantReading.obstacle` then explains why no move may rely on it.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def serving(unit: ServiceUnit | None) -> Owner | None:
 
 
 class ChannelOwnership:
-    """`ports.Ownership` over a channel."""
+    """`ports.Ownership` over the ownership channel."""
 
     def __init__(self, channel: Channel, source: LoadSource) -> None:
         self._channel = channel
         self._source = source
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Return the owner by the bundle's entry, with the addresses that it registered. Raises StoreError if the
-        entry is unknown."""
+        """Return the owner in the bundle's channel entry, with its registered addresses; None: no broker owns it.
+        Raises StoreError if the entry cannot be read."""
         owner = serving(await self._channel.unit(bundle))
         if owner is None:
             return None
@@ -83,8 +83,8 @@ class OwnershipByMode:
     async def owner(self, bundle: str) -> Owner | None:
         """Return the current owner.
 
-        Raises StoreError if the owner cannot be read, or before the first view. Raises CodecError if its record is
-        malformed.
+        Raises StoreError if the owner cannot be read, or before the first view of the cluster, and CodecError if the
+        owner's record is malformed.
         """
         mode = (await _newest(self._source)).mode
         if mode == "extensible":
@@ -102,9 +102,9 @@ async def _newest(source: LoadSource) -> RawClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantReading:
-    """Where the channel is, according to the brokers' own settings. `variant` is None if no broker has reported it.
+    """Where the brokers store the ownership channel, from their settings. `variant` None: no broker has reported it.
 
-    `obstacle`: why Bundlekeel must not act on the content of the channel; "": it may.
+    `obstacle`: why no move may rely on the channel; "": it may.
     """
 
     variant: ChannelVariant | None = None
@@ -112,7 +112,7 @@ class VariantReading:
 
 
 def read_variant(config: BrokerConfig, brokers: Iterable[str]) -> VariantReading:
-    """Return the variant that these brokers run with. Brokers that could not be queried do not count."""
+    """Return where these brokers store the ownership channel. Brokers that could not be queried do not count."""
     settings = {broker: values for broker in sorted(brokers) if (values := config.values(broker)) is not None}
     variants = {broker: _variant(values) for broker, values in settings.items()}
     places = set(variants.values())
@@ -145,14 +145,14 @@ def _syncer(values: Mapping[str, str]) -> str:
 
 
 def channel_brokers(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
-    """Return the brokers that take part in the channel."""
+    """Return the brokers with the extensible load manager: only these use the ownership channel."""
     if picture.mode == "mixed":
         return {b: item for b, item in picture.endpoints.items() if item.load_manager.endswith(EXTENSIBLE)}
     return dict(picture.endpoints) if picture.mode in WITH_CHANNEL else {}
 
 
 class ChannelByVariant:
-    """`ports.Channel`: the variant that the brokers use. Nothing is read before a view has brokers with a channel.
+    """`ports.Channel` of the variant that the brokers use. Nothing is read before such a broker is registered.
 
     `makers`: functions that create the channel of each variant; each switch creates a new one. `service_url`: replaces
     the addresses that the brokers registered; without it, `prefer_tls` selects their encrypted addresses.
@@ -187,9 +187,7 @@ class ChannelByVariant:
         return self._channel is not None
 
     async def follow(self, picture: RawClusterView) -> None:
-        """Start, switch or stop the channel according to the brokers in this view and their settings.
-
-        This is cheap if nothing changed."""
+        """Start, switch or stop the channel according to the brokers in this view and their settings."""
         async with self._following:
             brokers = channel_brokers(picture)
             if not brokers:
@@ -223,7 +221,7 @@ class ChannelByVariant:
         """Do nothing: `follow` starts the channel."""
 
     async def view(self) -> ChannelView:
-        """See the port. Also raises SnapshotError if no channel is followed."""
+        """See `Channel.view`. Also raises SnapshotError while no channel is followed."""
         if self._channel is None:
             raise SnapshotError(self._why_off())
         view = await self._channel.view()
@@ -231,13 +229,13 @@ class ChannelByVariant:
         return replace(view, generation=self._newest)
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """See the port. Also raises StoreError if no channel is followed."""
+        """See `Channel.unit`. Also raises StoreError while no channel is followed."""
         if self._channel is None:
             raise StoreError(self._why_off())
         return await self._channel.unit(bundle)
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """See the port; a switch of the variant counts as a change."""
+        """See `Channel.wait_changed`. A switch to another variant counts as a change."""
         channel = self._channel
         if channel is not None:
             return await channel.wait_changed(generation - self._before, timeout)

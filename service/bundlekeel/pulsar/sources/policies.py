@@ -1,6 +1,6 @@
-"""Current policies: read once per cycle, and again right before each move.
+"""Current isolation and anti-affinity policies: read once per cycle, and again right before each move.
 
-Policies that cannot be read never count as "no policy": bundles of these namespaces do not move, with a code.
+Policies that cannot be read never count as "no policy": bundles of these namespaces do not move.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PolicyCache:
-    """Policies of the last cycle. Policies are read from the stores; brokers' settings show whether they apply."""
+    """Policies of the last cycle: from the stores, and from brokers' settings, which show whether they apply."""
 
     def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
         self._metadata = metadata
@@ -42,7 +42,7 @@ class PolicyCache:
         return policies
 
     async def read(self, namespaces: Iterable[str]) -> Policies:
-        """Return the current policies of these namespaces."""
+        """Return the current policies of these namespaces. Never raises, like `refresh`."""
         settings = self._config.adoptable()
         cluster = settings.get("clusterName", "")
         if not cluster:
@@ -64,7 +64,7 @@ class PolicyCache:
         )
 
     async def forbids(self, bundle: str, destination: str) -> Refusal | None:
-        """Read the policies again. Return why they forbid this move now, or None."""
+        """Read the policies again. Returns why they forbid moving `bundle` to `destination` now, or None."""
         if self._snapshot is None:
             return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
         snapshot = self._snapshot

@@ -1,7 +1,7 @@
-"""Reads how moves affect the brokers' clients, and updates the adaptive rate (planning/guard/rate.py).
+"""Reads latency and errors of the brokers' clients, and updates the adaptive rate (a limit of moves that falls when
+clients get worse service; planning/guard/rate.py).
 
-Only for the modular load manager: each read of an extensible broker's metrics advances its load averages
-(docs/concepts/guard.md).
+Only for the modular load manager: each read of an extensible broker's metrics changes its load averages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STALE_INTERVALS: Final = 3
 
 
 class RateSignals:
-    """Checks the brokers periodically (`run`); the guard uses `moves` in each plan."""
+    """Checks the brokers' clients periodically (`run`). Each plan has at most `moves` moves."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class RateSignals:
     ) -> None:
         """Store the dependencies.
 
-        `picture`: returns the newest view; None: brokers must not be queried. `concerned`: returns sources and targets
-        of recent moves. `ceiling`: returns the moves that a cycle may make without this limit.
+        `picture`: returns the newest view of the cluster; None: brokers must not be queried. `concerned`: returns
+        source and target brokers of recent moves. `ceiling`: returns the moves that a plan may have without this limit.
         """
         self._admin = admin
         self._clock = clock
@@ -56,18 +56,18 @@ class RateSignals:
 
     @property
     def moves(self) -> int | None:
-        """Moves per cycle that the effects on clients allow; None: no limit. Without a recent check: the minimum."""
+        """Moves per plan that the effects on clients allow; None: no limit. Without a recent check: the minimum."""
         stale = self._clock.boot() - self._checked_boot > STALE_INTERVALS * self._every
         return int(LOWEST) if stale else self.memory.moves
 
     async def run(self) -> None:
-        """Check periodically until cancelled."""
+        """Check the brokers' clients periodically until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(self._every)
 
     async def look(self) -> None:
-        """Check once. If the brokers must not be queried, drop all readings."""
+        """Check the brokers' clients once. If brokers must not be queried, drop all earlier readings."""
         picture = self._picture()
         if picture is None or picture.mode != "modular":
             self.memory, self._checked_boot = RateMemory(), self._clock.boot()

@@ -1,7 +1,8 @@
 """The ownership channel as a system topic (PIP-192): `persistent://pulsar/system/loadbalancer-service-unit-state`.
 
 The topic is compacted and read from its start. Each message passes the same conflict resolver as at the brokers. A new
-reader fills a new table, which replaces the old one at the end of the topic, so that no incomplete table is visible.
+reader fills a new table, which replaces the old table when the reader reaches the end of the topic, so that no
+incomplete table is visible.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class TopicChannel:
         self._process.start(self, service_urls)
 
     async def view(self) -> ChannelView:
-        """Return the newest view.
+        """Return the newest view of the channel.
 
-        Raises SnapshotError before the first one, StoreError while the process is down or stuck, or if the topic has
-        not been read for some seconds.
+        Raises SnapshotError before the first view, StoreError while the process that reads the topic is down or stuck,
+        or if the topic has not been read for some seconds.
         """
         reason = self._process.detail or self._lost
         if not self._shown:
@@ -87,18 +88,18 @@ class TopicChannel:
         return self._table.units.get(bundle)
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait for a view newer than `generation`, up to `timeout` seconds."""
+        """Wait up to `timeout` seconds for a view newer than `generation`."""
         return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
-        """Stop following. The process ends with its last listener."""
+        """Stop following the channel. The process that reads it ends with its last listener."""
         await self._process.stop(self)
         self.child_ended()
 
     # --- Listener ----------------------------------------------------------------------------------------
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """Handle a line; see TopicsListener."""
+        """Handle a line of the child process; see TopicsListener."""
         match line:
             case Message():
                 self._take(line)
@@ -115,7 +116,7 @@ class TopicChannel:
                     self._reading = None
 
     def child_ended(self) -> None:
-        """Handle the end of the child; see TopicsListener."""
+        """Handle the end of the child process; see TopicsListener."""
         self._reading = None
         self._followed = False
 
@@ -129,11 +130,11 @@ class TopicChannel:
             self._unsure_since = self._clock.boot()
 
     def _take(self, message: Message) -> None:
-        """Apply one message. An unusable message does not change the stored entry, as at the brokers."""
+        """Apply one message. If it is unusable, the bundle's stored entry stays, as it does at the brokers."""
         try:
             bundle, unit = check_bundle(message.key), _decoded(message)
         except CodecError as error:
-            _log.warning("a message of the ownership channel is unusable and ignored: %s: %s", message.key, error)
+            _log.warning("a message of the ownership channel cannot be read and is ignored: %s: %s", message.key, error)
             return
         if self._reading is not None:
             # The message may be old, so its publish time is used until this table replaces the other one.
@@ -143,7 +144,7 @@ class TopicChannel:
         self._changed()
 
     def _show(self, fresh: ChannelTable) -> None:
-        """Replace the visible table by a complete new one. Unchanged entries keep their age."""
+        """Replace the visible table by `fresh`, which is complete. Unchanged entries keep their time of arrival."""
         now, old = self._clock.wall_ms(), self._table
         for bundle, unit in fresh.units.items():
             same = old.units.get(bundle) == unit

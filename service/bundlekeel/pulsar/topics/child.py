@@ -80,7 +80,7 @@ class OutputLines:
 class TopicReader(threading.Thread):
     """Reads one topic without end: opens it, delivers messages, and reopens it after any failure.
 
-    `moved`: last time when the thread was not stuck (monotonic, seconds).
+    `moved`: last time at which the thread made progress (monotonic, seconds).
     """
 
     def __init__(self, topic: Topic, client: pulsar.Client, out: OutputLines, setup: Setup) -> None:
@@ -97,7 +97,7 @@ class TopicReader(threading.Thread):
         self._error = ""
 
     def ask(self, number: int) -> None:
-        """Request a `Synced` line after everything published so far was delivered."""
+        """Request the line `Synced(number)` after all messages published so far were delivered."""
         self._sync_requests.append(number)
 
     def begin_anew(self) -> None:
@@ -131,7 +131,7 @@ class TopicReader(threading.Thread):
         )
 
     def _read(self, reader: pulsar.Reader) -> None:
-        """Deliver messages until the connection has been lost for a while, or nothing was received for too long."""
+        """Deliver messages until the topic must be reopened (connection lost, long silence or a new listener)."""
         self._out(Opened(self._topic))
         gone_since: float | None = None
         received = time.monotonic()
@@ -159,7 +159,7 @@ class TopicReader(threading.Thread):
                     return
 
     def _settle(self, reader: pulsar.Reader) -> None:
-        """Report once that the reader is at the end of its topic, and respond to sync requests."""
+        """If the reader is at the end of its topic, report that once (`Live`), and respond to sync requests."""
         requests = self._sync_requests[:]
         if self._live and not requests:
             return
@@ -192,7 +192,7 @@ class TopicReader(threading.Thread):
 
 
 def _token(setup: Setup) -> Callable[[], str]:
-    """Return the function that the client calls for each connection: token files are rotated."""
+    """Return a function that returns the current token. pulsar-client calls it for each connection."""
 
     def current() -> str:
         try:
@@ -206,7 +206,7 @@ def _token(setup: Setup) -> Callable[[], str]:
 
 
 def _authentication(setup: Setup) -> pulsar.Authentication | None:
-    """Return the authentication: by token if there is one, else by certificate. None: there is neither."""
+    """Return the authentication by token, or else by certificate; None: neither is set."""
     if setup.token or setup.token_file:
         return pulsar.AuthenticationToken(_token(setup))
     return pulsar.AuthenticationTLS(setup.cert, setup.key) if setup.cert else None
@@ -236,7 +236,7 @@ def _beat(readers: dict[Topic, TopicReader], out: OutputLines) -> None:
 
 
 def main() -> None:
-    """Execute the lines of standard input until it ends."""
+    """Execute the sidecar's lines from standard input until it ends."""
     # Native code prints to descriptor 1 as well. Its output must not be mixed with the lines.
     out = OutputLines(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)

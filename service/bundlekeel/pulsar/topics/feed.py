@@ -46,7 +46,7 @@ class TopicLoadFeed:
         self._process.start(self, service_urls)
 
     def tables(self) -> LoadTables:
-        """Return the newest tables; never raises."""
+        """Return the newest load data of all brokers; never raises."""
         state, detail = self._state()
         return LoadTables(
             generation=self._generations.newest,
@@ -55,7 +55,7 @@ class TopicLoadFeed:
         )
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait for a message after `generation` or another state, up to `timeout` seconds."""
+        """Wait up to `timeout` seconds for a message, or a change of state, after `generation`."""
         return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class TopicLoadFeed:
     # --- Listener ----------------------------------------------------------------------------------------
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """Handle a line; see TopicsListener."""
+        """Handle a line of the child process; see TopicsListener."""
         match line:
             case Message():
                 self._take(line)
@@ -84,12 +84,12 @@ class TopicLoadFeed:
         self.state_changed()
 
     def child_ended(self) -> None:
-        """Handle the end of the child; see TopicsListener."""
+        """Handle the end of the child process; see TopicsListener."""
         self._live.clear()
         self._lost.clear()
 
     def state_changed(self) -> None:
-        """Publish new tables after a change of state; see TopicsListener."""
+        """Wake all waiting tasks after a change of the process's state; see TopicsListener."""
         self._generations.publish()
 
     # ------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class TopicLoadFeed:
         return "connecting", ""
 
     def _take(self, message: Message) -> None:
-        """Store one message. An unusable message does not change the stored load data."""
+        """Store the load data in one message. If it is unusable, the stored load data stay."""
         broker_id, now = message.key, self._clock.wall_ms()
         before = self._latest.get(broker_id, LatestLoad())
         withdrawn = self._withdrawn.setdefault(broker_id, {})

@@ -1,4 +1,4 @@
-"""Starts and supervises the process that reads topics, and forwards its messages."""
+"""Starts and supervises the child process that reads topics through pulsar-client, and forwards its messages."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ class TopicsOptions:
     """Options for connections to the brokers, and time limits in seconds.
 
     `token`, `token_file`: a token or the file that contains it. `trust_certs`: trusted certificates. `verify=False`:
-    trust all brokers (only for laboratories). `cert`: the client's certificate. `stuck_after`: time without a line of
-    the process after which it is killed. `renew_after`: if the brokers have changed and topics cannot be read for this
-    long, a new process connects to the new brokers. `quiet_after`: a load topic without messages for this long is
-    reopened, as Pulsar itself does; twice the longest pause of a broker. Messages above `max_bytes` are skipped.
+    trust all brokers (only for laboratories). `cert`: the client's certificate. `stuck_after`: a child process that
+    sends no line for this long is killed. `renew_after`: if the brokers have changed and topics cannot be read for this
+    long, a new child connects to the new brokers. `quiet_after`: a load topic without messages for this long is
+    reopened, as Pulsar itself does; the default is twice the longest pause between two load reports of a broker.
+    Messages above `max_bytes` are skipped.
     """
 
     token: str = ""
@@ -82,7 +83,7 @@ class TopicsOptions:
         return f"TopicsOptions(token={'**********' if self.token else ''!r}, token_file={self.token_file})"
 
     def setup(self, service_urls: Sequence[str]) -> Setup:
-        """Return the child's first line."""
+        """Return the child's first line: how it connects to these brokers."""
         return Setup(
             url=joined(service_urls),
             token=self.token,
@@ -109,7 +110,7 @@ class TopicsListener(Protocol):
     topics: tuple[Topic, ...]
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """Handle one line about a topic of this listener."""
+        """Handle one line about a topic in `topics`."""
 
     def child_ended(self) -> None:
         """Handle the end of the child process. The next one reads the topics from the beginning."""
@@ -338,7 +339,7 @@ def _kill(child: asyncio.subprocess.Process) -> None:
 
 
 async def _drain(child: asyncio.subprocess.Process, last_lines: deque[str]) -> None:
-    """Store the last lines of stderr, with the client's own log, to explain a crash."""
+    """Store the child's last lines on stderr, which contain pulsar-client's log, to explain a crash."""
     assert child.stderr is not None
     while True:
         try:

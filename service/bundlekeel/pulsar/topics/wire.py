@@ -20,7 +20,7 @@ class _Line(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, omit_defa
 
 
 class Setup(_Line, frozen=True, kw_only=True):
-    """The first line. `url`: one or several brokers. Payloads above `max_bytes` are omitted.
+    """The first line to the child. `url`: one or several brokers. Payloads above `max_bytes` are omitted.
 
     Topics other than the channel are reopened after `quiet_after` seconds without a message."""
 
@@ -36,7 +36,7 @@ class Setup(_Line, frozen=True, kw_only=True):
 
 
 class Follow(_Line, frozen=True):
-    """Read these topics as well. Topics that are being read are read again from their start."""
+    """Read these topics, too. A topic that is being read already is read again from its start."""
 
     topics: tuple[Topic, ...]
 
@@ -61,7 +61,7 @@ class Opened(_Line, frozen=True):
 
 
 class Live(_Line, frozen=True):
-    """All existing messages have been delivered, and new ones will be."""
+    """All existing messages of the topic have been delivered; new ones follow as they are published."""
 
     topic: Topic
 
@@ -77,7 +77,7 @@ class Lost(_Line, frozen=True):
 
 
 class Message(_Line, frozen=True, kw_only=True):
-    """One message. `data`: empty for a tombstone, None if its `size` in bytes was too large."""
+    """One message of a topic. `data`: empty for a tombstone, None if its `size` in bytes was too large."""
 
     topic: Topic
     key: str
@@ -87,7 +87,7 @@ class Message(_Line, frozen=True, kw_only=True):
 
 
 class Synced(_Line, frozen=True):
-    """The response to `Sync`."""
+    """The response to the `Sync` with this `id`."""
 
     id: int
 
@@ -101,5 +101,5 @@ decode_from_child: Final = msgspec.json.Decoder(FromChild).decode
 
 
 def encode(line: ToChild | FromChild) -> bytes:
-    """Encode one line, with its end."""
+    """Encode one line, with its line feed."""
     return _encoder.encode(line) + b"\n"

@@ -17,14 +17,14 @@ DETAIL_CHARACTERS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRecord:
-    """One registered broker as its znode was at `mzxid`.
+    """One registered broker as its znode was after transaction `mzxid`.
 
-    `kind`: `modular`, `extensible`, `other` (Simple or Noop), or "" if unknown. A modular broker has either a `report`
-    or an `excluded`. Of the others only the endpoint is known.
+    `kind`: load manager: `modular`, `extensible`, `other` (Simple or Noop), or "" if unknown. A modular broker has
+    either a `report` or an `excluded`. Of the others only the endpoint is known.
 
     `mtime_ms`: time of writing by the store's clock. `lag_ms`: time of arrival by this process's clock, minus
-    `mtime_ms`. `written_ms`: time of writing by this process's clock; 0 until `date_records`. `before_ms`: `written_ms`
-    of the broker's previous record; 0: none.
+    `mtime_ms`. `written_ms`: time of writing by this process's clock; 0 until `date_records` sets it. `before_ms`:
+    `written_ms` of the broker's previous record; 0: none.
     """
 
     mzxid: int
@@ -39,12 +39,12 @@ class BrokerRecord:
 
 
 def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]:
-    """Return the records, each new one with its time of writing by the clock of this process.
+    """Return the records. Each new record gets `written_ms`, its time of writing by the clock of this process.
 
-    Times of writing come from the store's clock, because brokers' own clocks may be wrong. The smallest `lag_ms` of all
-    records is the best estimate of the difference between the store's clock and this one. A record keeps its time. That
-    time is later than the time of the broker's previous record, even if another ZooKeeper server with another clock
-    leads now.
+    The times come from the store's clock, because brokers' own clocks may be wrong. The smallest `lag_ms` of all
+    records is the best estimate of the difference between the store's clock and the clock of this process. A record
+    keeps its time, and that time is later than the time of the broker's previous record, even if another ZooKeeper
+    server with another clock leads now.
     """
     least = min((record.lag_ms for record in records.values()), default=0)
     by_broker = dict(records)
@@ -101,7 +101,7 @@ def _excluded(mzxid: int, kind: str, endpoint: BrokerEndpoint, error: CodecError
 
 
 def mode_of(records: Mapping[str, BrokerRecord]) -> str:
-    """Return the cluster's mode. Brokers of unknown kind do not count. Without any broker it is `modular`."""
+    """Return the `kind` of all brokers, or `mixed`. Unknown kinds do not count. Without any broker: `modular`."""
     kinds = {record.kind for record in records.values() if record.kind}
     if len(kinds) > 1:
         return "mixed"
@@ -109,7 +109,7 @@ def mode_of(records: Mapping[str, BrokerRecord]) -> str:
 
 
 def make_picture(records: Mapping[str, BrokerRecord], *, generation: int) -> RawClusterView:
-    """Return the view of all registered brokers, sorted by id. The source sets its time."""
+    """Return the view of all registered brokers, sorted by id, without a time (see `stamped`)."""
     ordered = [records[broker_id] for broker_id in sorted(records)]
     return RawClusterView(
         wall_ms=0,

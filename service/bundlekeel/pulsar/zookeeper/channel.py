@@ -1,10 +1,9 @@
 """The ownership channel in the metadata store (PIP-192, variant of Pulsar 4.0): `/service_unit_state/{bundle}`.
 
 There is one persistent node per bundle, with its `ServiceUnitStateData` as JSON. The root, each tenant and each
-namespace have a children watch, each bundle a data watch. Like in the load source, an event only records the node to
-read again. A single task waits one batch window and reads these nodes. So each bundle is read once at first, and then
-only after changes. Parents are read before their children (requests of a session are served in the order sent). So a
-node that is deleted and created between two reads is either in the next listing, or its watch fires.
+namespace have a children watch, each bundle a data watch. A single task (`Rereader`) reads changed nodes again. Parents
+are read before their children (requests of a session are served in the order sent). So a node that is deleted and
+created between two reads is either in the next listing, or its watch fires.
 
 Conflicts need not be resolved here, and `rejected` is always empty: a writer resolves conflicts before it writes, and
 writes only if the node still has the version that it read.
@@ -64,20 +63,17 @@ class ZkChannel:
         self._rereader.start()
 
     async def view(self) -> ChannelView:
-        """Return the newest view.
+        """Return the newest view of the channel.
 
-        Raises SnapshotError before the first one. Raises StoreError while disconnected, and after that until everything
-        was read again.
+        Raises SnapshotError before the first view. Raises StoreError while disconnected, and after that until
+        everything was read again.
         """
         self._rereader.check(read=self._view is not None)
         assert self._view is not None
         return self._view
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """Return a bundle's entry as the ensemble has it now (read after a `sync`).
-
-        Raises StoreError, also if the entry is unusable.
-        """
+        """Return a bundle's current entry (read after a `sync`). Raises StoreError, also if the entry is unusable."""
         node = await self._client.get_synced(f"{SERVICE_UNITS}/{bundle}")
         if node is None:
             return None
@@ -87,7 +83,7 @@ class ZkChannel:
             raise StoreError(f"the entry of {bundle} cannot be used: {error}") from error
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait for a view newer than `generation`, up to `timeout` seconds."""
+        """Wait up to `timeout` seconds for a view newer than `generation`."""
         return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
@@ -97,10 +93,7 @@ class ZkChannel:
     # --- events: only record what to read -------------------------------------------------------------------
 
     def _note_all(self) -> None:
-        """Mark all nodes to be checked, because watches were lost with the connection.
-
-        Changed ones have another mzxid.
-        """
+        """Mark all nodes to be checked, because their watches were lost with the connection."""
         self._stale |= {SERVICE_UNITS, *self._children}
         self._unwatched |= self._written.keys()
 
@@ -123,7 +116,7 @@ class ZkChannel:
         return not (self._stale or self._unwatched)
 
     async def _list(self, path: str) -> None:
-        """Read the names below the root, a tenant or a namespace, and mark new and deleted ones."""
+        """List the nodes below the root, a tenant or a namespace. Mark new ones to be read, and drop deleted ones."""
         self._stale.discard(path)
         watch = partial(self._on_children, path)
         try:
@@ -173,11 +166,11 @@ class ZkChannel:
             self._take(bundle, node[0])
 
     def _take(self, bundle: str, data: bytes) -> None:
-        """Store an entry. An unusable node does not change the stored entry, as at the brokers."""
+        """Store a bundle's entry. If `data` is unusable, the stored entry stays, as it does at the brokers."""
         try:
             unit = decode_service_unit(data)
         except CodecError as error:
-            _log.warning("the channel's entry of %s is unusable and ignored: %s", bundle, error)
+            _log.warning("the ownership channel's entry of %s cannot be read and is ignored: %s", bundle, error)
             return
         self._table.replace(bundle, unit, self._clock.wall_ms())
         self._news = True

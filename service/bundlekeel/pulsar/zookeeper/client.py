@@ -73,7 +73,6 @@ class Stat(NamedTuple):
     mzxid: int
     version: int
     ephemeral_owner: int
-    length: int
     mtime_ms: int
 
 
@@ -93,7 +92,7 @@ Fault = Literal["bad_version", "missing", "exists", "not_empty", "other"]
 
 
 class TransactionFailed(StoreError):
-    """ZooKeeper rejected a transaction as a whole, because its step `index` failed (`fault`: why)."""
+    """ZooKeeper rejected a whole transaction, because its step `index` failed for the reason `fault`."""
 
     def __init__(self, message: str, *, index: int, fault: Fault) -> None:
         super().__init__(message)
@@ -152,7 +151,7 @@ class ZkClient:
 
     @property
     def obstacle(self) -> str:
-        """Known reason why there is no connection; empty: none is known."""
+        """Reason why ZooKeeper is not connected; empty: unknown, or it is connected."""
         return "" if self.connected else self._obstacle
 
     @property
@@ -163,7 +162,7 @@ class ZkClient:
 
     @property
     def negotiated_seconds(self) -> float:
-        """The session time-out the server granted, in seconds; 0.0 before the first session."""
+        """The session time-out that the server granted, in seconds; 0.0 before the first session."""
         return self._negotiated_ms / 1000
 
     def add_listener(self, listener: Callable[[Connection], None]) -> None:
@@ -204,7 +203,7 @@ class ZkClient:
     # --- reads -------------------------------------------------------------------------------------------
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
-        """Return a node's data and statistics. `watch` is called once at its next change."""
+        """Return a node's data and statistics; None: it is missing. `watch` is called once at its next change."""
         try:
             data, stat = await self._call("get", path, self._kazoo.get_async, path, watch=self._watcher(watch))
         except NodeMissing:
@@ -225,14 +224,14 @@ class ZkClient:
         return [str(name) for name in names]
 
     async def sync(self, path: str) -> None:
-        """Bring the connected server up to date.
+        """Bring the connected server up to date with the ensemble.
 
-        Reads that are sent after this call, even without awaiting it, are current.
+        Reads that are sent after this call, even before it returns, are current.
         """
         await self._call("sync", path, self._kazoo.sync_async, path)
 
     async def get_synced(self, path: str) -> tuple[bytes, Stat] | None:
-        """Return the data as the ensemble has it now, not as an outdated follower does; one round trip."""
+        """Return a node's data and statistics after a `sync`; None: it is missing. Takes one round trip."""
         # ZooKeeper answers a session's requests in the order sent, and `gather` starts its tasks in order.
         _, node = await asyncio.gather(self.sync(path), self.get(path))
         return node
@@ -251,10 +250,6 @@ class ZkClient:
         """Replace a node's data if it has `version` (-1: any). Raises VersionMismatch, NodeMissing or StoreError."""
         self._check_size(path, len(data))
         return _stat(await self._call("set", path, self._kazoo.set_async, path, data, version))
-
-    async def delete(self, path: str, *, version: int = -1) -> None:
-        """Delete a node if it has `version` (-1: any). Raises VersionMismatch, NodeMissing or StoreError."""
-        await self._call("delete", path, self._kazoo.delete_async, path, version)
 
     async def transaction(self, steps: Sequence[TransactionStep]) -> list[Stat | None]:
         """Apply all steps or none. Returns new statistics of `set` steps. Raises TransactionFailed or StoreError."""
@@ -345,7 +340,7 @@ class ZkClient:
             future.set_result(result.value)
 
     def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
-        """Return a kazoo watch that calls `watch` on the loop. Connection events are ignored: listeners get those."""
+        """Return a kazoo watch that calls `watch` on the event loop, except for changes of the connection."""
         if watch is None:
             return None
 
@@ -365,12 +360,12 @@ class ZkClient:
             self._loop.call_later(RECONNECT_MAX_SECONDS, self._revive)
 
     def _revive(self) -> None:
-        """Start kazoo again when an unexpected exception has ended its thread."""
+        """Start kazoo again if an unexpected exception has ended its thread."""
         if not self._closing and self._kazoo._connection.connection_stopped.is_set():
             threading.Thread(target=self._kazoo.start_async, daemon=True).start()
 
     def _cut_if_silent(self) -> None:
-        """Drop a connection that was silent for half a session despite requests, so that kazoo tries another host."""
+        """Drop a connection without a response for half the session time-out, so that kazoo tries another host."""
         if self._loop.time() - self._silent_since >= self.negotiated_seconds / 2:
             self._cut_connection()
 
@@ -391,7 +386,7 @@ class ZkClient:
         self._post(_finish, done)
 
     def _post(self, callback: Callable[..., None], *args: Any) -> None:
-        """Run `callback` on the loop, from any thread. Do nothing if the loop has ended."""
+        """Run `callback` on the event loop, from any thread. Do nothing if the loop has ended."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
@@ -410,7 +405,6 @@ def _stat(stat: Any) -> Stat:
         mzxid=stat.mzxid,
         version=stat.version,
         ephemeral_owner=stat.ephemeralOwner or 0,
-        length=stat.dataLength,
         mtime_ms=stat.mtime,
     )
 

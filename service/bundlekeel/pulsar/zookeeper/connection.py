@@ -20,9 +20,9 @@ from bundlekeel.settings.tls import ClientTls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreIdentity:
-    """Identity at ZooKeeper.
+    """User and encryption of connections to ZooKeeper.
 
-    `owned`: only this identity can access nodes that it creates. `tls` None: no encryption.
+    `owned`: only this user can access nodes that it creates. `tls` None: no encryption.
     """
 
     username: str = ""
@@ -34,7 +34,7 @@ class StoreIdentity:
         return f"StoreIdentity(username={self.username!r}, owned={self.owned}, tls={self.tls})"
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of `KazooClient`."""
+        """Return the arguments of `KazooClient` for this user."""
         arguments: dict[str, Any] = {}
         if self.username:
             arguments["sasl_options"] = {
@@ -49,9 +49,8 @@ class StoreIdentity:
     def secure(self, kazoo: Any, limit: float, note: Callable[[str], None]) -> None:
         """Make `kazoo` connect within `limit` seconds, TLS included.
 
-        `note` is called in kazoo's thread with the reason why connecting failed (DNS, network, TLS, identity), and with
-        "" after a success.
-        Raises ConfigError if a file cannot be used.
+        `note` is called in kazoo's thread with the reason why connecting failed (DNS, network, TLS, user), and with ""
+        after a success. Raises ConfigError if a file cannot be used.
         """
         handler, connection = kazoo.handler, kazoo._connection
         resolve = connection._expand_client_hosts
@@ -125,9 +124,9 @@ def _select_with_pending(select: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cut(connection: socket.socket) -> None:
-    """End a connection from another thread.
+    """End a connection that another thread may be reading.
 
-    `SSLSocket.shutdown` is not used: it removes the TLS layer while another thread reads.
+    `SSLSocket.shutdown` is not used, because it would remove the TLS layer during that read.
     """
     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 

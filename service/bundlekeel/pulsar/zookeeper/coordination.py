@@ -1,11 +1,11 @@
 """Seats, leadership and shared state below Bundlekeel's root in ZooKeeper.
 
-    {root}/seats/{n}   ephemeral, JSON Member: candidates for leadership
+    {root}/seats/{n}   ephemeral, JSON Member: sidecars that may become leader
     {root}/leader      ephemeral, JSON Member with its epoch
-    {root}/epoch       persistent; its *data version* is the epoch
-    {root}/desired/*   operators' requests (compare-and-set by every sidecar)
-    {root}/requests/*  requests for the leader
-    {root}/state/*     the leader's memory (fenced by the epoch)
+    {root}/epoch       persistent; its *data version* is the epoch (number of the term of leadership)
+    {root}/desired/*   lasting wishes of operators, such as pins (compare-and-set by every sidecar)
+    {root}/requests/*  single tasks that the leader executes once and removes
+    {root}/state/*     what a next leader must know; only the leader of the current epoch can write it
 
 Leader node and epoch change in one transaction, so each epoch belongs to exactly one leader. Fenced writes check the
 epoch. A check of the leader node's version would not be enough, because a new node starts at version 0 again.
@@ -49,7 +49,7 @@ SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (
 
 
 class ZkCoordination:
-    """Coordination over one ZooKeeper session, which it starts and closes. Seat and leadership end with the session.
+    """`ports.Coordination` over one ZooKeeper session, which it starts and closes. Seat and leadership end with it.
 
     `root`: absolute path below the client's chroot, e.g. `/bundlekeel/my-cluster`. Nothing outside of it is written. A
     write that fails with StoreError itself (not a subclass) may have taken effect: read again.
@@ -77,12 +77,12 @@ class ZkCoordination:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as kazoo knows."""
+        """Whether ZooKeeper is connected, as far as kazoo knows."""
         return self._client.connected
 
     @property
     def obstacle(self) -> str:
-        """Known reason why there is no connection."""
+        """Reason why ZooKeeper is not connected; empty: unknown, or it is connected."""
         return self._client.obstacle
 
     @property
@@ -102,7 +102,7 @@ class ZkCoordination:
     # --- seats ---------------------------------------------------------------------------------------------
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """Occupy the lowest free seat, or update the member in this session's seat. Raises StoreError."""
+        """Occupy the lowest free seat. If this session has a seat, update its data instead. Raises StoreError."""
         await self._layout.ensure()
         occupied = await self._seat_nodes()
         session = self._client.session_id
@@ -124,7 +124,7 @@ class ZkCoordination:
         return None
 
     async def members(self) -> list[Member]:
-        """Return the members by seat. Seats with an unreadable node are skipped. Raises StoreError."""
+        """Return the sidecars with a seat, by its number. Unreadable nodes are skipped. Raises StoreError."""
         occupied = await self._seat_nodes()
         members = [(number, _decode(data)) for number, (data, _) in sorted(occupied.items())]
         return [replace(member, seat=number) for number, member in members if member is not None]
@@ -132,10 +132,7 @@ class ZkCoordination:
     # --- leadership ----------------------------------------------------------------------------------------
 
     async def leader(self) -> Member | None:
-        """Return the leader; None: there is none.
-
-        A failed leader stays until its session expires. Raises StoreError.
-        """
+        """Return the leading sidecar, or None. A failed leader stays until its session expires. Raises StoreError."""
         node = await self._client.get(self._layout.path(LEADER))
         return None if node is None else _decode(node[0]) or Member(id="")
 
@@ -173,7 +170,7 @@ class ZkCoordination:
         return winner.epoch
 
     async def still_leading(self, epoch: int) -> bool:
-        """Return whether this session owns the leader node in epoch `epoch`; one round trip. Raises StoreError."""
+        """Return whether this session leads in term `epoch`, according to the store. Raises StoreError."""
         leader = self._layout.path(LEADER)
         _, node, term = await asyncio.gather(
             self._client.sync(leader),
@@ -206,7 +203,7 @@ class ZkCoordination:
         return None if node is None else Document(path=path, data=node[0], version=node[1].version)
 
     async def read_tree(self, path: str) -> list[Document]:
-        """Return the direct children with their data, by path. They may change during the read. Raises StoreError."""
+        """Return a node's children with data, by path. Children may change during the read. Raises StoreError."""
         absolute = self._layout.path(path)
         _, names = await asyncio.gather(self._client.sync(absolute), self._client.children(absolute))
         ordered = sorted(names or ())
@@ -225,7 +222,7 @@ class ZkCoordination:
         return [None if stat is None else stat.mzxid for stat in stats]
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """Apply all changes or none, while `epoch` lasts. Raises LeadershipLost, StaleWrite or StoreError."""
+        """Apply all changes or none. Raises LeadershipLost if `epoch` is over, StaleWrite or StoreError."""
         check = TransactionStep(kind="check", path=self._layout.path(EPOCH), version=epoch)
         steps = [check, *(self._step(change) for change in changes)]
         await self._layout.ensure_parents([change.path for change in changes if change.create])
@@ -241,7 +238,7 @@ class ZkCoordination:
             raise StaleWrite(str(failure)) from failure
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """Compare and set. `version` None creates. Returns the new version. Raises StaleWrite or StoreError."""
+        """Replace a node of this `version` (None: create it). Returns its next one. Raises StaleWrite or StoreError."""
         absolute = self._layout.path(path)
         if version is None:
             await self._create(path, data)
@@ -252,7 +249,7 @@ class ZkCoordination:
             raise StaleWrite(f"{path} was deleted") from missing
 
     async def create_sequential(self, path: str, data: bytes) -> str:
-        """Create `path` + ten digits. Returns the path below the root. Raises StoreError (the node may exist then)."""
+        """Create the node `path` + ten digits and return its relative path. After StoreError the node may exist."""
         return self._layout.relative(await self._create(path, data, sequence=True))
 
     async def paths(self) -> list[str]:
@@ -266,10 +263,7 @@ class ZkCoordination:
         return [self._layout.relative(path) for path in reversed(below_root)]
 
     async def erase(self, paths: Sequence[str]) -> None:
-        """Delete these nodes and the root, all or none.
-
-        Raises StaleWrite unless they are exactly the existing nodes.
-        """
+        """Delete these nodes and the root, all or none. Raises StaleWrite unless `paths` are all existing nodes."""
         absolute = [*map(self._layout.path, paths), self._layout.root]
         try:
             await self._client.transaction([TransactionStep(kind="delete", path=path) for path in absolute])
@@ -280,7 +274,7 @@ class ZkCoordination:
         self._layout.forget()
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait for a change of leader, seats, desired state, requests or connection. Returns False after `timeout`.
+        """Wait for a change of leader, seats, operators' requests or connection. Returns False after `timeout` seconds.
 
         May return True without a change, e.g. the first time. Never raises.
         """

@@ -1,4 +1,4 @@
-"""Bundlekeel's root in ZooKeeper: paths below it, and creation of the persistent nodes that all writes need."""
+"""Bundlekeel's root node in ZooKeeper: paths below it, and creation of the persistent nodes that all writes need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bundlekeel.pulsar.zookeeper.client import NodeExists, NodeMissing, ZkClient
 
 
 class NodeLayout:
-    """Creates directories and files below the root, and remembers which exist. Any replica may create them."""
+    """Creates nodes with children (`folders`) and with data (`files`) below the root. Any sidecar may create them."""
 
     def __init__(self, client: ZkClient, root: str, *, folders: Iterable[str], files: Mapping[str, bytes]) -> None:
         if not root.startswith("/") or root.endswith("/") or not _is_plain(root[1:]):
@@ -40,12 +40,12 @@ class NodeLayout:
         return absolute.removeprefix(f"{self._root}/")
 
     def forget(self) -> None:
-        """Check all nodes again at the next `ensure`, because another client has deleted some."""
+        """Check at the next `ensure` whether all nodes still exist, because another client has deleted some."""
         self._ready = False
         self._known.clear()
 
     async def ensure(self) -> None:
-        """Create the root and those of its directories and files that are missing. Raises StoreError."""
+        """Create the root, and all `folders` and `files` that are missing. Raises StoreError."""
         async with self._lock:
             if self._ready:
                 return
@@ -57,7 +57,7 @@ class NodeLayout:
             self._ready = True
 
     async def ensure_parents(self, relatives: Iterable[str]) -> None:
-        """Create the directories above these paths. Raises StoreError."""
+        """Create the parent nodes of these paths. Raises StoreError."""
         await self.ensure()
         for parent in {self.path(relative).rpartition("/")[0] for relative in relatives}:
             if parent not in self._known:

@@ -1,4 +1,4 @@
-"""Reads Pulsar's own nodes, and never writes them: owners of bundles, namespaces and topics."""
+"""Reads Pulsar's own ZooKeeper nodes, and never writes them: owners of bundles, namespaces and topics."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Partitions(msgspec.Struct):
 
 
 class ZkMetadata:
-    """Pulsar's metadata: bundles and load from the metadata store, policies from the configuration store."""
+    """`ports.Metadata`: reads bundles from the metadata store, and policies from the configuration store."""
 
     def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
         self._metadata = metadata
@@ -96,7 +96,7 @@ class ZkMetadata:
     async def boundaries(self, namespace: str) -> list[int] | None:
         """Return sorted bundle boundaries; None: the namespace does not exist. Raises StoreError or CodecError.
 
-        They are in the local policies, or in the policies if no broker has loaded the namespace yet.
+        Boundaries are in the local policies, or in the policies if no broker has loaded the namespace yet.
         """
         # Read current data, because this also verifies splits.
         local = await self._metadata.get_synced(f"{LOCAL_POLICIES}/{namespace}")
@@ -125,7 +125,7 @@ class ZkMetadata:
             return 0
 
     async def metadata_leader(self) -> str | None:
-        """Return the leader of Pulsar's own load manager, or None. Raises StoreError or CodecError."""
+        """Return the broker id of the leader of Pulsar's load manager, or None. Raises StoreError or CodecError."""
         for path in LEADERS:
             node = await self._metadata.get(path)
             if node is not None:
@@ -168,7 +168,7 @@ class ZkMetadata:
 
     @property
     def migration_now(self) -> StoreMigration:
-        """The state as last read; its phase is CHANGED if the watch has fired since."""
+        """The state of the store migration as last read; its phase is CHANGED if the state changed after that."""
         return self._migration
 
     def _on_migration(self) -> None:

@@ -1,4 +1,4 @@
-"""Cache of the policies in both stores, kept current by watches.
+"""Cache of the policies in the metadata and configuration stores, kept current by watches.
 
 A node is read once, and again only after its watch has fired. One call reads at most `NEW_PER_CALL` new namespaces.
 """
@@ -48,7 +48,7 @@ class WatchedNodes:
         self._data = {path: data for path, data in self._data.items() if path in paths}
 
     async def data(self, path: str) -> bytes | None:
-        """Return a node's data; None: absent. Raises StoreError."""
+        """Return a node's data; None: the node is missing. Raises StoreError."""
         if self.knows(path):
             return self._data[path]
         note = self._reading[path] = object()
@@ -61,7 +61,7 @@ class WatchedNodes:
         return value
 
     async def children(self, path: str) -> tuple[str, ...]:
-        """Return the sorted names of a node's children; empty: absent. Raises StoreError."""
+        """Return the sorted names of a node's children; empty if the node is missing. Raises StoreError."""
         if path in self._children and self._client.connected:
             return self._children[path]
         note = self._reading[path] = object()
@@ -134,7 +134,7 @@ class ZkPolicies:
         return groups, frozenset(unreadable)
 
     def _group(self, path: str, data: bytes | None) -> str | None:
-        """Return the group in a record; "": none; None: unusable. A record is decoded once per change."""
+        """Return the anti-affinity group in a namespace's record; "": none; None: unusable. Decodes only changes."""
         cached = self._decoded.get(path)
         if cached is None or cached[0] is not data:
             try:

@@ -1,7 +1,8 @@
 """The task that reads changed ZooKeeper nodes again, for the load source and the ownership channel.
 
-A watch event only records which node to read again, and wakes this task. The task waits one batch window, then calls
-`refresh` of its source. That removes a record *before* it sends the read, so a later event makes a new record.
+A watch event only marks a node to be read again, and wakes this task. The task waits for further events (the batch
+window), then calls `refresh`, which reads the marked nodes. It removes a mark *before* it sends the read, so that a
+later event marks the node again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedSource:
-    """The source that a task reads.
+    """A tree of nodes that a `Rereader` keeps current.
 
-    `path`: its root, for messages. `refresh`: reads the recorded nodes, and returns whether everything is current
-    afterwards; raises StoreError if that fails. `lost`: called after a lost connection; records all nodes, because all
+    `path`: its root, for messages. `refresh`: reads the marked nodes, and returns whether everything is current
+    afterwards; raises StoreError if a read fails. `lost`: called after a lost connection; marks all nodes, because all
     watches are lost.
     """
 
@@ -36,7 +37,7 @@ class WatchedSource:
 
 
 class Rereader:
-    """Runs the task over a session that it starts and does not close (it may be shared)."""
+    """Refreshes a `WatchedSource` after changes. Starts the session of `client`, but does not close it."""
 
     def __init__(self, client: ZkClient, watched: WatchedSource, *, clock: Clock, batch_window_seconds: float) -> None:
         self._client = client
@@ -60,14 +61,14 @@ class Rereader:
             self.wake()
 
     def wake(self) -> None:
-        """Wake the task after an event was recorded."""
+        """Refresh soon. To be called after a node was marked."""
         self._wake.set()
 
     def check(self, *, read: bool) -> None:
-        """Raise unless the view is current. `read`: whether everything was read at least once.
+        """Raise unless the source is current. `read`: whether all its nodes were read at least once.
 
-        Raises SnapshotError if `read` is false. Raises StoreError while disconnected, and after that until everything
-        was read again.
+        Raises SnapshotError if `read` is false. Raises StoreError while disconnected, and after that until all nodes
+        were read again.
         """
         path, hosts = self._watched.path, self._client.hosts
         if not read:

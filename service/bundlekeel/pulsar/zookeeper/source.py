@@ -1,8 +1,7 @@
 """Load reports of the modular load manager, from `/loadbalance/brokers/*`.
 
-There is one children watch, and one data watch per broker. An event only records which node to read again. A single
-task (`Rereader`) waits one batch window, reads these nodes and publishes at most one new view. A record is removed
-*before* its read is sent. So a later event, or a lost connection, makes a new record.
+There is one children watch, and one data watch per broker. A single task (`Rereader`) reads changed nodes again, and
+publishes at most one new view for all changes within a batch window.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _Decoder = Callable[[str, bytes], BundleAverages]
 class ZkLoadSource:
     """LoadSource over one ZooKeeper session, which it starts and does not close (it may be shared).
 
-    `batch_window_seconds`: time to collect changes before a new view is built. `max_report_bytes`: a larger report is
-    excluded with a code.
+    `batch_window_seconds`: time to collect changes before a new view is built. `max_report_bytes`: a broker with a
+    larger report is excluded.
     """
 
     def __init__(self, metadata: ZkClient, *, batch_window_seconds: float, max_report_bytes: int, clock: Clock) -> None:
@@ -64,10 +63,10 @@ class ZkLoadSource:
         self._rereader.start()
 
     async def picture(self) -> RawClusterView:
-        """Return the newest view with the current time. It is still correct if it is old, because changes are watched.
+        """Return the newest view with the current time. An old view is still correct, because changes are watched.
 
-        Raises SnapshotError before the first one. Raises StoreError while disconnected, and after that until everything
-        was read again.
+        Raises SnapshotError before the first view. Raises StoreError while disconnected, and after that until
+        everything was read again.
         """
         self._rereader.check(read=self._picture is not None)
         assert self._picture is not None

@@ -20,7 +20,7 @@ RETRY_SECONDS, MOST_SECONDS = 0.5, 10.0
 
 
 class WatchTarget(NamedTuple):
-    """A path under watch: its `node` (creation, data, deletion) or the list of its `children`."""
+    """A watched path; `kind`: its `node` (creation, data, deletion) or the list of its `children`."""
 
     kind: Literal["node", "children"]
     path: str
@@ -47,7 +47,7 @@ class WatchSet:
         self._changed.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for a change or `timeout` seconds. Returns True immediately if a change may have been missed."""
+        """Wait for a change; False after `timeout` seconds. True immediately if a change may have been missed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while True:
@@ -72,7 +72,7 @@ class WatchSet:
         self._changed.set()
 
     async def _arm(self) -> bool:
-        """Set the missing watches. Returns False if the store failed although it seems connected."""
+        """Set the missing watches. Returns False if that failed although the store seems connected."""
         try:
             await self._layout.ensure()
             while self._unarmed and self._client.connected:

@@ -40,7 +40,7 @@ class BundlePieces:
         self._texts = np.array(self.names, dtype=object)
 
     def texts(self, rows: Ints) -> tuple[str, ...]:
-        """Return the names of the pieces with these indices."""
+        """Return the names of the pieces (bundles or halves) with these indices."""
         return tuple(self._texts[rows].tolist())
 
     def move(self, row: int, owner: int) -> None:

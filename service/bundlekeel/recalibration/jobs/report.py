@@ -89,8 +89,8 @@ def page(document: Thresholds, inputs: ReportInputs) -> str:
     days, changed = document.data.days, document.values != document.previous
     span = f"{numbered(len(days), 'day')}, {days[0] if days else '-'} to {days[-1] if days else '-'}"
     return render(
-        "bundlekeel.recalibration.jobs",
         "recalibration.html",
+        "bundlekeel.recalibration.jobs",
         document=document,
         created=f"{datetime.fromtimestamp(document.created_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC",
         state=headline(document, inputs.objections, inputs.reason),

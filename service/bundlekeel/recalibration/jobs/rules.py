@@ -122,7 +122,7 @@ class OtherCluster(UnfitHistory):
     code = Code.OTHER_CLUSTER.value
 
 
-def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None = None) -> DayFigures:
+def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None) -> DayFigures:
     """Return the figures in a row of `DAYS`. Missing values are 0. `lying`: reasons by broker."""
     names = {item.name for item in fields(DayFigures)} - {"lying"}
     return DayFigures(**{name: row[name] for name in names if row.get(name) is not None}, lying=lying)

@@ -222,11 +222,7 @@ async def test_fresh_state_survives_a_change_of_leader() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "code"),
-    [
-        ("other", Code.UNSUPPORTED_LOAD_MANAGER),
-        ("mixed", Code.MIXED_LOAD_MANAGERS),
-    ],
+    ("mode", "code"), [("other", Code.UNSUPPORTED_LOAD_MANAGER), ("mixed", Code.MIXED_LOAD_MANAGERS)]
 )
 async def test_other_load_managers_are_observed_and_never_acted_on(mode: str, code: Code) -> None:
     """An unsupported load manager, or more than one, gets a typed verdict and no call; a swap back is followed."""

@@ -15,7 +15,7 @@ from bundlekeel.model.errors import LeadershipLost
 from bundlekeel.model.members import Member
 from bundlekeel.model.plan import Move
 from bundlekeel.simulator.virtual_time import run_virtually
-from tests.support import split_bench
+from tests.support import builders, split_bench
 from tests.support.builders import bundle_name
 from tests.support.executor_bench import BUNDLE as MOVED
 from tests.support.executor_bench import Bench
@@ -49,20 +49,7 @@ class HeldSidecar(FakeSidecar):
 
 
 def move(target: str, source: str = SOURCE) -> Move:
-    return Move(
-        bundle=BUNDLE,
-        source=source,
-        target=target,
-        rule="transfer",
-        threshold=0.1,
-        runner_up="",
-        traffic=(1.0, 1.0, 1.0, 1.0),
-        pressure=(0.0, 0.0, 0.0, 0.0),
-        source_before=1.0,
-        source_after=0.5,
-        target_before=0.0,
-        target_after=0.5,
-    )
+    return builders.move(BUNDLE, source, target)
 
 
 async def allow(_bundle: str, _destination: str) -> None:

@@ -217,18 +217,6 @@ async def test_a_new_chunk_is_made_by_whoever_wrote_into_it_first() -> None:
     assert await _chunk(leader) == ["lost", "later"]
 
 
-async def test_a_chunk_nobody_can_read_is_left_alone() -> None:
-    cluster = FakeCluster()
-    first = await FakeSidecar(cluster, "a").lead()
-    change = DocumentChange(path=f"{shared_state.MOVES}/00000007", data=b"garbage", create=True)
-    await first.coordination.write_fenced(first.shared_state.current_epoch(), [change])
-    cluster.store.expire(first.coordination)
-    second = await FakeSidecar(cluster, "b").lead()
-    changes = second.shared_state.move_change(_record("x"))
-    await second.coordination.write_fenced(second.shared_state.current_epoch(), changes)
-    assert [change.path for change in changes] == [f"{shared_state.MOVES}/00000008"]
-
-
 async def test_desired_state_nobody_can_read_counts_as_a_stop() -> None:
     """It may hold an emergency stop. Only a pause begins a new one."""
     leader = await FakeSidecar(FakeCluster()).lead()

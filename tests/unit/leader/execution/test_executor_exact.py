@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest, intent_path
+from bundlekeel.leader.execution.intents import MoveRequest, intent_path
 from bundlekeel.leader.execution.move import ExecutorLimits, refusal_code
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminRefused, AdminTimeout, CodecError, LeadershipLost, RedirectLoop, StoreError
@@ -19,20 +19,6 @@ from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 
 START = 1000.0
-
-
-def test_what_holds_unless_told_otherwise() -> None:
-    assert ExecutorLimits() == ExecutorLimits(
-        max_in_flight=4,
-        max_in_flight_per_broker=1,
-        confirm_seconds=10.0,
-        poll_first_seconds=0.05,
-        poll_max_seconds=0.5,
-        intent_seconds=120.0,
-    )
-    blank = MoveOutcome(bundle="b", source="s", destination="d", outcome="refused")
-    assert (blank.started_wall_ms, blank.landed_wall_ms, blank.seconds, blank.moving_seconds) == (0, 0, 0.0, 0.0)
-    assert (blank.epoch, blank.hops, blank.predicted) == (-1, (), ())
 
 
 def test_codes_of_calls_without_effect() -> None:
@@ -108,11 +94,7 @@ async def test_an_owner_that_cannot_be_read_is_no_free_bundle(error: Exception, 
 
     bench.model.__class__ = Unreadable
     outcome = await bench.move()
-    assert (outcome.outcome, outcome.code, outcome.error) == (
-        "unknown",
-        Code.STORE_UNAVAILABLE,
-        lost or str(error),
-    )
+    assert (outcome.outcome, outcome.code, outcome.error) == ("unknown", Code.STORE_UNAVAILABLE, lost or str(error))
     assert outcome.seconds == pytest.approx(10.0)
 
 
@@ -218,6 +200,7 @@ def most_together(bench: Bench) -> int:
     [
         (2, 9, ((A, B), (B, C), (C, A)), 2),
         (3, 9, ((A, B), (B, C), (C, A)), 3),
+        (ExecutorLimits().max_in_flight, 9, ((A, B), (B, C), (C, A), (A, C), (B, A)), 4),
         (9, 1, ((A, C), (B, C)), 1),
         (9, 2, ((A, C), (B, C)), 2),
         (9, 1, ((A, B), (A, C)), 1),

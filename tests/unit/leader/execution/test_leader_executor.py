@@ -14,10 +14,9 @@ from bundlekeel.leader.execution.split_intents import SPLITS, split_path
 from bundlekeel.leader.gate.gate import Action, GateQuestion
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminRefused, CodecError, StoreError
-from bundlekeel.planning.ledger import LedgerEntry
 from bundlekeel.ports import DocumentChange, Owner
 from bundlekeel.simulator.virtual_time import run_virtually
-from tests.support.builders import bundle_name
+from tests.support.builders import bundle_name, entry
 from tests.support.memory_admin import BrokerModel, Fault
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.virtual_time import LoopClock
@@ -64,7 +63,7 @@ async def test_under_what_moves_are_recorded() -> None:
         sidecar.executor.request = GateQuestion(action=Action.PLAN, task=request) if request else None
         await sidecar.executor.carry_out([move(target, source)], epoch=1, cycle=5, on_outcome=outcomes.append)
     assert [item.cycle_id for item in outcomes] == ["5", "req-7"]
-    assert [item.predicted for item in outcomes] == [(1.0, 0.5, 0.0, 0.5)] * 2
+    assert [item.predicted for item in outcomes] == [(0.5, 0.4, 0.1, 0.2)] * 2
     assert [record["cycle"] for record in sidecar.shared_state.moves] == ["5", "req-7"]
 
 
@@ -83,10 +82,7 @@ async def test_which_open_moves_have_arrived() -> None:
     model.own(names[1], FIRST)
     model.owners[names[2]] = Owner(broker_id=FIRST, disabled=True)
     del model.owners[names[3]]
-    entry = LedgerEntry(
-        bundle="", source=SOURCE, target=FIRST, opened_ms=1, traffic=(0.0, 0.0, 0.0, 0.0), pressure=(0.0,) * 6
-    )
-    state = await sidecar.executor.arrived([replace(entry, bundle=name) for name in names])
+    state = await sidecar.executor.arrived([entry(name, SOURCE, FIRST) for name in names])
     assert state == {names[1]: FIRST}
 
 

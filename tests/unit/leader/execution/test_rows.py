@@ -22,10 +22,10 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import LeadershipLost
 from bundlekeel.model.members import Member
 from bundlekeel.pulsar.admin import AdminOptions
-from dev.chaos.history import History
-from dev.chaos.judging import judge
-from dev.chaos.schedule import Fault, Schedule, What
 from tests.support.admin_kit import Kit, redirect
+from tests.support.chaos.history import History
+from tests.support.chaos.judging import judge
+from tests.support.chaos.schedule import Fault, Schedule, What
 from tests.support.chaos_run import SECONDS, history_of
 from tests.support.chaos_world import SESSION_SECONDS
 from tests.support.executor_bench import Bench, fleet

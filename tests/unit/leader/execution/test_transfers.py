@@ -112,11 +112,7 @@ async def test_stuck_on_its_way(bench: Bench, state: UnitState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker", "expected"),
-    [
-        (C, ("done", "", C)),
-        (A, ("landed_elsewhere", Code.LANDED_ELSEWHERE, A)),
-    ],
+    ("broker", "expected"), [(C, ("done", "", C)), (A, ("landed_elsewhere", Code.LANDED_ELSEWHERE, A))]
 )
 async def test_the_brokers_leader_ends_what_was_stuck(
     bench: Bench, broker: str, expected: tuple[str, str, str]

@@ -44,20 +44,16 @@ PLACES: Final = {
     ("leader.execution.move", "unload", "unload"): "self.term.permit",
     ("leader.execution.move", "_claim", "claim"): "permit",
     ("leader.execution.splits", "_call", "split"): "self.term.permit",
-    ("quotas.rates", "_own", "topic_rate"): "permit",
-    ("quotas.rates", "_write", "set_topic_rate"): "permit",
-    ("quotas.native_groups", "_write", "attach"): "permit",
-    ("quotas.native_groups", "_write", "set_resource_group"): "permit",
-    ("quotas.restore", "give_quotas_back", "set_topic_rate"): "by_person",
+    ("quotas.enforcing.rate_keeper", "_own", "topic_rate"): "permit",
+    ("quotas.enforcing.rate_keeper", "_write", "set_topic_rate"): "permit",
+    ("quotas.enforcing.resource_group_keeper", "_write", "attach"): "permit",
+    ("quotas.enforcing.resource_group_keeper", "_write", "set_resource_group"): "permit",
+    ("quotas.enforcing.restore", "give_quotas_back", "set_topic_rate"): "by_person",
     ("requests.takeover", "_put", "set_dynamic"): "by_person",
     ("requests.takeover", "_put", "delete_dynamic"): "by_person",
 }
 # Who makes permits: the term of the leader's executor, quotas (which ask the gate with each), and people's commands.
-MAKERS: Final = {
-    ("leader.execution.executor", "_permit"),
-    ("quotas.cycle", "_permit"),
-    ("quotas.wiring", "parts_of"),
-}
+MAKERS: Final = {("leader.execution.executor", "_permit"), ("quotas.cycle", "_permit"), ("quotas.wiring", "parts_of")}
 
 
 def _functions() -> Iterator[tuple[str, str, ast.AST]]:
@@ -109,7 +105,7 @@ def test_permits_are_made_in_known_places() -> None:
             if isinstance(node, ast.Call) and "by_person" in map(ast.unparse, node.args):
                 persons.add(module)
     assert makers == MAKERS
-    assert persons == {"requests.takeover", "quotas.restore"}
+    assert persons == {"requests.takeover", "quotas.enforcing.restore"}
 
 
 # --- what happens --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from bundlekeel.planning.guard.state import GuardState, RecentMove
 from bundlekeel.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.ports import RawClusterView
 from bundlekeel.settings.sections import WindowSettings
-from tests.support.builders import NOW_MS, bundle_name, report
+from tests.support.builders import NOW_MS, bundle_name, entry, report
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 
@@ -99,30 +99,15 @@ def test_the_last_hour() -> None:
     records = deque(
         [record(0, HOUR_MS), record(1, HOUR_MS - 1), record(2, 5000, "unknown"), record(3, 4000, "refused")]
     )
-    entry = LedgerEntry(
-        bundle=bundle_name(4),
-        source="a:1",
-        target="b:1",
-        opened_ms=NOW_MS - 10,
-        traffic=(0.0, 0.0, 0.0, 0.0),
-        pressure=(0.0,) * 6,
-    )
-    state = GuardMemory(lambda: records).state(GuardState(), Ledger(entries=(entry,)), NOW_MS)
+    books = Ledger(entries=(entry(bundle_name(4), "a:1", "b:1", opened_ms=NOW_MS - 10),))
+    state = GuardMemory(lambda: records).state(GuardState(), books, NOW_MS)
     assert [item.bundle for item in state.last_hour] == [bundle_name(number) for number in (1, 2, 4)]
     assert state.last_hour[0].at_ms == NOW_MS - HOUR_MS + 1
 
 
 def booked(number: int, opened_ms: int, landed_ms: int = 0) -> LedgerEntry:
     """A move in the books."""
-    return LedgerEntry(
-        bundle=bundle_name(number),
-        source="c:1",
-        target="d:1",
-        opened_ms=opened_ms,
-        traffic=(0.0, 0.0, 0.0, 0.0),
-        pressure=(0.0,) * 6,
-        landed_ms=landed_ms,
-    )
+    return entry(bundle_name(number), "c:1", "d:1", opened_ms=opened_ms, landed_ms=landed_ms)
 
 
 def test_of_the_last_hour_each_move_counts_once() -> None:

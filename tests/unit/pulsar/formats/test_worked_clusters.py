@@ -59,7 +59,8 @@ def test_stuck_cluster_under_threshold_shedder(name: str) -> None:
     assert plan.verdict.code is (Code.UNDERLOADED if low else Code.BALANCED)
     assert ("lower_boundary_shedding" in plan.verdict.sentence) is low
     helped = eager(reports, strategy="threshold", lower_boundary_shedding=True).plan
-    assert bool(helped.moves) is low
+    assert {move.target for move in helped.moves} == ({reports[-1].broker_id} if low else set())
+    assert (plan.brokers[-1].code is Code.UNDERLOADED) is low
 
 
 def test_stuck_cluster_with_lower_boundary_shedding_of_pulsar() -> None:
@@ -89,6 +90,7 @@ def test_stuck_cluster_is_solved_by_the_default(name: str, moves: int, highest: 
     """Each is balanced in one plan, and no bundle moves twice."""
     plan = eager(cluster(STUCK[name])).plan
     assert len(plan.moves) <= moves
+    assert name == "12,2,1,1" or len({move.source for move in plan.moves}) == len(plan.moves), "each gives once"
     assert max(percents_after(plan)) <= highest
     assert min(percents_after(plan)) >= lowest
 
@@ -195,7 +197,8 @@ def test_issue_21214_idle_bundles() -> None:
     """UniformLoadShedder selects every idle bundle, because 0 is never too much. Ours selects none."""
     reports = cluster([[0.1] * 8 + [0.0] * 50, [0.0]])
     assert len(Pulsar("uniform").unloads(reports)[broker(0)]) == 51
-    assert len(eager(reports, strategy="uniform").plan.moves) == 1
+    (move,) = eager(reports, strategy="uniform").plan.moves
+    assert move.traffic[0] > 0
 
 
 def test_issue_21906_a_thousand_more() -> None:

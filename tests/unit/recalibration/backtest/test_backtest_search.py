@@ -29,6 +29,8 @@ from bundlekeel.recalibration.backtest.search import (
     worse,
 )
 from bundlekeel.recalibration.rules.thresholds import HIT_COUNTS, RANGES, searched, steps_between
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import to_parameters
 from dev.history_model import World, dense
 
 DAYS = tuple(range(10))
@@ -373,3 +375,12 @@ def test_a_small_world_is_calibrated() -> None:
     choice = choose(search(space, evaluate, blocks=first, rounds=2), train=first, held_out=last)
     assert not worse(choice.present, choice.chosen, 0.01)
     assert choice.chosen.moves <= choice.present.moves
+
+
+def test_j03_a_back_test_of_the_other_form_begins_with_its_defaults() -> None:
+    native = to_parameters(Settings(compat="4.2", parameters={"min_unload_throughput": 5.0}))[0]
+    corrected = Candidate(name="x", changes={"strategy": "avg"}).params(native)
+    assert (corrected.min_unload_message_rate, corrected.max_unload_ratio) == (0.0, 0.5)
+    assert corrected.min_unload_throughput == 5.0
+    back = Candidate(name="x", changes={"compat": "4.2"}).params(Parameters())
+    assert (back.min_unload_message_rate, back.max_unload_ratio) == (1000.0, 0.2)

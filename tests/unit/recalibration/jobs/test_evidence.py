@@ -112,11 +112,7 @@ def test_as_far_as_one_night_goes_is_told() -> None:
 @pytest.mark.parametrize(
     ("names", "without", "message"),
     [
-        (
-            ("threshold_percent",),
-            {},
-            "--parameter threshold_percent: the active strategy avg has no such parameter",
-        ),
+        (("threshold_percent",), {}, "--parameter threshold_percent: the active strategy avg has no such parameter"),
         (("split_hit_count",), dict.fromkeys(HIT_COUNTS, "why"), "not changed: split_hit_count"),
     ],
 )
@@ -232,7 +228,7 @@ def test_the_page_stands_alone() -> None:
     # The digest is that of the document as sidecars read it.
     assert f"--digest {digest_of(parsed(json.dumps(document_of(document))))}</code>" in text
     assert re.findall(r"<h2>([^<]*)</h2>", text) == [
-        *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
+        *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice")
     ]
     assert text.count("<svg") == 4
     evidence = "On 4 days that the search did not use: moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200"

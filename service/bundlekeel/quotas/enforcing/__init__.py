@@ -1,0 +1,1 @@
+"""Reads and writes of rates and ResourceGroups at brokers, and their record for the next leader."""

@@ -1,0 +1,1 @@
+"""Rules of quota groups: groups, usage, shares, and the writes that follow from them. Pure."""
