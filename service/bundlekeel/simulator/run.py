@@ -253,7 +253,7 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """If the contender is the brokers' own balancer, return the scenario with its placement of unowned bundles.
+    """Return the scenario with the placement of the brokers' own balancer; unchanged for every other contender.
 
     The extensible load manager ignores how many bundles of a namespace a broker has.
     """

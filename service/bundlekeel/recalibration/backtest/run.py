@@ -136,7 +136,7 @@ class CandidateStep:
 
 @dataclass(slots=True)
 class _Day:
-    """Sums of one day of a run."""
+    """Sums of a candidate's run over one day."""
 
     scores: list[Floats] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)

@@ -416,8 +416,8 @@ def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) ->
 def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]:
     """Return an objection if the back-test planned less often than the leader does, by more than a fifth.
 
-    `rules` has the longest interval, since a cycle also runs when fresh reports arrive. So a shorter period is no
-    objection.
+    The interval in `rules` is the longest one, because a cycle also runs when fresh reports arrive. So a back-test that
+    planned more often is accepted.
     """
     period, cycle = evidence.period_seconds, rules.interval_seconds
     if not cycle or period <= 1.2 * max(SHORTEST_PERIOD_SECONDS, cycle):
