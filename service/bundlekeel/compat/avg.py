@@ -21,7 +21,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 
 def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Pair the i-th lowest with the i-th highest broker, and move bundles within pairs that differ often enough."""
+    """Pair the i-th least with the i-th most loaded broker, and move bundles in the pairs that differ often enough."""
     low, high = dict(memory.low), dict(memory.high)
     # The class uses one HashMap of scores for its whole life, and its table never shrinks.
     table = max(memory.table, table_of(len(picture.brokers)))
@@ -87,7 +87,8 @@ def _order(picture: CompatPicture, scores: Floats, table: int) -> Ints:
 def _acting(
     picture: CompatPicture, params: Parameters, pairs: list[tuple[int, int]], low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
-    """Return the pairs that have reached a hit count, and delete their counters, even if no bundle can move."""
+    """Return the pairs that differed in enough calls (hit count), and delete their counters, even if no bundle can
+    move."""
     acting = []
     for pair in pairs:
         names = [picture.brokers[row] for row in pair]
@@ -122,7 +123,8 @@ class _Selector:
         self.verdicts: list[Verdict] = []
 
     def take(self, cold: int, hot: int) -> None:
-        """Select, largest first, every bundle with traffic that fits into a share of the pair's difference."""
+        """Select bundles of `hot` to move to `cold`: largest first, each one that fits into a share of their
+        difference."""
         ratio = self.params.max_unload_ratio
         messages = (self.broker_rate[hot] - self.broker_rate[cold]) * ratio
         size = (self.broker_size[hot] - self.broker_size[cold]) * ratio
@@ -159,7 +161,8 @@ class _Selector:
 
 
 def _fitting(descending: Floats, left: float) -> list[int]:
-    """Return the positions of the selected values, in order: each is above 0 and at most the remaining need."""
+    """Return the positions of the selected values: each is above 0 and at most the rest of `left`, the traffic to
+    move."""
     values: list[float] = descending.tolist()
     negated: list[float] = (-descending).tolist()
     # NaN comes first and is never selected; the search below needs a sorted list without it.
@@ -186,7 +189,7 @@ def data_keys(bundles: BundleColumns, rows: Sequence[int]) -> list[str]:
 
 
 def default_key() -> str:
-    """Return the string for the data of an unknown bundle."""
+    """Return the string that `data_keys` would return for a bundle without `BundleData`."""
     samples = (SHORT_SAMPLES, 0, LONG_SAMPLES, 0)
     return _digest(np.array([*DEFAULT_TRAFFIC, *DEFAULT_TRAFFIC, *samples, 0], dtype=np.float64))
 

@@ -37,23 +37,23 @@ from bundlekeel.settings.files import bounded_lines
 
 
 class Writable(Protocol):
-    """The output of a run."""
+    """The output stream of `decide`."""
 
     def write(self, data: bytes, /) -> Any:
         """Write bytes."""
 
     def flush(self) -> None:
-        """Send everything that was written."""
+        """Send all written bytes."""
 
 
 class Decider(Protocol):
-    """Decides turns (lines with data of brokers) by the last reset, and keeps the strategy's memory between turns."""
+    """Decides turns (input lines with brokers' data) as the last reset demands, and keeps the strategy's memory."""
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return the answer to one turn. Raises LineFault if the line cannot be used."""
+        """Return the answer to a turn (input line with brokers' data). Raises LineFault if the line cannot be used."""
 
     def decode(self) -> Callable[[], object] | None:
-        """Decode the last turn again from the text of its reports.
+        """Decode the reports of the last turn (input line with brokers' data) again.
 
         Returns the call that decides the decoded turn; None before the first turn.
         """
@@ -61,13 +61,14 @@ class Decider(Protocol):
 
 @dataclass(slots=True)
 class DecideRun:
-    """The state of one run. `refused_reset`: number of the line with the last reset, if that was refused; else 0."""
+    """State of one run of `decide`. `refused_reset`: number of the line with the last reset if that was refused; else
+    0."""
 
     decider: Decider = field(default_factory=lambda: CorrectedDecider(Parameters(**BUDGETS)))
     refused_reset: int = 0
 
     def answer(self, number: int, text: bytes) -> dict[str, Any] | None:
-        """Return the answer or error for one line; None for a reset and an empty line."""
+        """Return the answer or error for an input line; None for a reset and an empty line."""
         if not text.strip():
             return None
         try:
@@ -89,7 +90,7 @@ class DecideRun:
 
 
 def make_decider(choice: ResetChoice) -> Decider:
-    """Return the decider for a reset, with empty memory."""
+    """Return the decider that a reset line selects, with empty memory."""
     params = Parameters(**(choice.parameters | BUDGETS))
     if params.compat == "none":
         return CorrectedDecider(params, choice.seed)
@@ -99,7 +100,7 @@ def make_decider(choice: ResetChoice) -> Decider:
 
 
 def _bench(decider: Decider, turns: int) -> dict[str, Any]:
-    """Repeat the last turn `turns` times, including the decoding of its reports; return the median times in ms."""
+    """Repeat the last decision `turns` times, including the decoding of reports; return the median times in ms."""
     decoding, planning = [], []
     for _ in range(turns):
         start = time.perf_counter()
@@ -118,7 +119,7 @@ def _bench(decider: Decider, turns: int) -> dict[str, Any]:
 
 
 def run(lines: Iterable[bytes], out: Writable) -> bool:
-    """Answer every line, and return False if there were only errors.
+    """Answer every input line of `decide`, and return False if there were only errors.
 
     Each answer is flushed, so that a caller can wait for it before the next turn.
     """

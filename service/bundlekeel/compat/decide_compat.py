@@ -1,10 +1,10 @@
-"""Decisions of Pulsar's own classes in `bundlekeel decide`, without the guard, policies and averages of Bundlekeel.
+"""Decisions of Pulsar's own shedders in `bundlekeel decide`, without the guard, policies and averages of Bundlekeel.
 
 Records are read as Pulsar's mapper reads them. A bundle that `bundles` does not contain is not a candidate. `to`
-contains the destinations that the class chooses. If the reset names a `placement`, `to` also contains its choice among
-all brokers for the other bundles. A bundle for which it chooses the owner is not in `to`, because the broker skips such
-a bundle. Bundles that TransferShedder unloads without transfer (`loadBalancerTransferEnabled: false`) are in `unload`
-only.
+contains the destinations that the shedder chooses. If the reset names a `placement`, `to` also contains its choice
+among all brokers for the other bundles. A bundle for which the placement chooses the owner is not in `to`, because the
+broker skips such a bundle. Bundles that TransferShedder unloads without transfer (`loadBalancerTransferEnabled: false`)
+are in `unload` only.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ class CompatTurn:
     recent: tuple[str, ...]
 
     def picture(self) -> CompatPicture:
-        """Decode the reports."""
+        """Decode the reports into the input of Pulsar's shedders."""
         return decode_reports(self.brokers, self.bundles, self.recent)
 
 
 @dataclass(slots=True)
 class CompatDecider:
-    """Decides turns with the copy of a Pulsar shedder, and keeps its memory. `places`: the reset names a placement."""
+    """Decides input lines with the copy of a Pulsar shedder, and keeps its memory. `places`: the reset names a
+    placement."""
 
     params: Parameters
     seed: int
@@ -50,7 +51,7 @@ class CompatDecider:
     turn: CompatTurn | None = None
 
     def decode(self) -> Callable[[], object] | None:
-        """Decode the last turn again; return a function that decides it, or None before the first turn."""
+        """Decode the last input line again; return a function that decides it, or None before the first line."""
         if self.turn is None:
             return None
         picture = self.turn.picture()
@@ -62,7 +63,7 @@ class CompatDecider:
         return result
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return the response to one turn: the bundles that Pulsar's class unloads."""
+        """Return the response to an input line: the bundles that Pulsar's shedder unloads."""
         refuse_extensible(line)
         columns, torn = decode_columns(line.bundles or {})
         brokers = {} if line.brokers is UNSET else line.brokers
@@ -111,14 +112,14 @@ class CompatDecider:
 
 @dataclass(slots=True)
 class CompatTransferDecider:
-    """Decides turns with the copy of TransferShedder, and keeps its hit count between calls."""
+    """Decides input lines with the copy of TransferShedder, and keeps its hit count between them."""
 
     params: Parameters
     hits: int = 0
     turn: TransferTurn | None = None
 
     def decode(self) -> Callable[[], object] | None:
-        """Decode the last turn again; return a function that decides it, or None before the first turn."""
+        """Decode the last input line again; return a function that decides it, or None before the first line."""
         if self.turn is None:
             return None
         picture, _ = self.turn.picture()
@@ -130,7 +131,7 @@ class CompatTransferDecider:
         return outcome
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return the response to one turn: the bundles that Pulsar's class unloads."""
+        """Return the response to an input line: the bundles that TransferShedder unloads."""
         if line.brokers and not is_extensible(line):
             raise LineFault("TransferShedder reads the load data of the extensible load manager", "brokers")
         self.turn = TransferTurn.of(line)

@@ -1,4 +1,4 @@
-"""Corrected strategies in `bundlekeel decide`: run the sidecar's `plan()` on the load reports in each line of input."""
+"""Bundlekeel's corrected strategies in `decide`: run the sidecar's `plan()` on the load reports in each input line."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class ModularTurn:
     policies: Policies
 
     def guard_at(self, _now: int) -> GuardState:
-        """Return the recent moves of the turn."""
+        """Return the moves that the input line declares recent."""
         return self.guard
 
     def snapshot(self) -> Snapshot:
-        """Decode the reports."""
+        """Decode the reports into a snapshot."""
         return self.snapshot_of(*read_reports(self.brokers))
 
     def snapshot_of(self, reports: list[BrokerReport], unread: list[ExcludedBroker]) -> Snapshot:
@@ -68,7 +68,7 @@ class ModularTurn:
 
 @dataclass(slots=True)
 class CorrectedDecider:
-    """Decides turns of both load managers with a corrected strategy, and keeps its memory between turns."""
+    """Decides input lines of both load managers with a corrected strategy, and keeps its memory between them."""
 
     params: Parameters
     seed: int = 0
@@ -76,14 +76,14 @@ class CorrectedDecider:
     turn: ModularTurn | TransferTurn | None = None
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return moves, refusals and verdicts of a turn."""
+        """Return moves, refusals and verdicts for an input line."""
         if self.params.strategy == "transfer" and is_extensible(line):
             return self._extensible(TransferTurn.of(line))
         refuse_extensible(line)
         return self._modular(line)
 
     def decode(self) -> Callable[[], object] | None:
-        """Decode the last turn again; return a function that plans it, or None before the first turn."""
+        """Decode the last input line again; return a function that plans it, or None before the first line."""
         turn = self.turn
         if turn is None:
             return None

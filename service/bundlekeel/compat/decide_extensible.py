@@ -1,9 +1,9 @@
-"""Turns of the extensible load manager in `bundlekeel decide`: converted to a snapshot, or as input of Pulsar's class.
+"""Turns of the extensible load manager in `bundlekeel decide`: converted to a snapshot, or as input of TransferShedder.
 
 A turn is a line with `brokers` (BrokerLoadData), `top_bundles` and `missing` (registered brokers without load data).
 `recent` are bundles that have just moved. `recent_brokers` are times at which a broker's last bundle left it.
 
-* A broker whose load data cannot be read is omitted and listed under `excluded`. For Pulsar's class, which would not
+* A broker whose load data cannot be read is omitted and listed under `excluded`. For TransferShedder, which would not
   find such data in the store, it is one more registered broker without load data.
 * In the snapshot, `recent` bundles stay, and the load of a broker outside its top bundles never moves.
 """
@@ -33,7 +33,7 @@ MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 
 
 class _OwnFields(msgspec.Struct, gc=False):
-    """Fields that only BrokerLoadData has."""
+    """Fields that only BrokerLoadData has, and not the modular load report."""
 
     weighted_max_ema: Any = msgspec.field(name="weightedMaxEMA", default=UNSET)
     max_resource_usage: Any = msgspec.field(name="maxResourceUsage", default=UNSET)
@@ -68,7 +68,7 @@ def _is_load_data(record: msgspec.Raw) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferTurn:
-    """One line of input for the extensible load manager: the records as text, and the time set by the caller."""
+    """One line of input for the extensible load manager: the records as text, and the caller's other values."""
 
     brokers: dict[str, msgspec.Raw]
     top: dict[str, msgspec.Raw]
@@ -80,7 +80,7 @@ class TransferTurn:
 
     @classmethod
     def of(cls, line: InputLine) -> TransferTurn:
-        """Return the turn of a line. Raises LineFault if it has fields of a modular turn."""
+        """Return the data of an input line. Raises LineFault if it has fields of the modular load manager."""
         for name in ("bundles", "capacity"):
             if getattr(line, name):
                 raise LineFault("belongs to a turn of the modular load manager", name)
@@ -100,7 +100,7 @@ class TransferTurn:
         return GuardState(recent=recent, recent_brokers=self.recent_brokers)
 
     def snapshot(self) -> tuple[Snapshot, list[dict[str, str]]]:
-        """Return the snapshot, and one fault per record that cannot be read."""
+        """Return the snapshot of the load data, and one fault per record that cannot be read."""
         loads: list[BrokerLoadData] = []
         missing = [name for name in dict.fromkeys(self.missing) if name not in self.brokers]
         excluded = [ExcludedBroker(broker_id=name, code=str(Code.NO_LOAD_DATA)) for name in missing]
@@ -126,7 +126,7 @@ class TransferTurn:
         return snapshot, [*unread, *torn]
 
     def picture(self) -> tuple[TransferPicture, list[dict[str, str]]]:
-        """Return the input of Pulsar's own class, and one fault per record that cannot be read."""
+        """Return the input of Pulsar's TransferShedder, and one fault per record that cannot be read."""
         loads: dict[str, Load] = {}
         top: dict[str, list[TopBundle]] = {}
         unread: list[dict[str, str]] = []

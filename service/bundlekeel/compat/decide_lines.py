@@ -48,7 +48,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class LineFault(Exception):
-    """A line that cannot be used: the reason and the field."""
+    """An input line that cannot be used: the reason and the field."""
 
     def __init__(self, reason: str, field: str = "") -> None:
         super().__init__(_writable(reason))
@@ -81,7 +81,8 @@ class _Reset(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetChoice:
-    """The content of a reset, in Bundlekeel's names and units. `places`: whether the reset names a placement."""
+    """The settings that a reset line selects, in Bundlekeel's names and units. `places`: whether it names a
+    placement."""
 
     parameters: dict[str, Any]
     seed: int
@@ -94,7 +95,7 @@ _ANY = msgspec.json.Decoder()
 
 
 def parse_line(text: bytes) -> InputLine:
-    """Parse one line. Raises LineFault if it is not JSON, or mixes fields of a reset, a turn and a bench."""
+    """Parse one input line. Raises LineFault if it is not JSON, or mixes fields of a reset, a turn and a bench."""
     line: InputLine = _decode(_LINE, text, "")
     kinds = [name for name in ("reset", "brokers", "bench") if getattr(line, name) is not UNSET]
     if len(kinds) != 1:
@@ -118,7 +119,7 @@ def _check_record(field: str, name: str, raw: msgspec.Raw, begins: str) -> None:
 
 
 def parse_reset(raw: msgspec.Raw) -> ResetChoice:
-    """Parse a reset. `strategy` and `placement` have precedence over the classes in `config`."""
+    """Parse a reset line. `strategy` and `placement` have precedence over the classes in `config`."""
     reset: _Reset = _decode(_RESET, raw, "reset")
     release = reset.compat or "none"
     if release not in RELEASES:
@@ -149,7 +150,7 @@ def parse_reset(raw: msgspec.Raw) -> ResetChoice:
 
 
 def _acts_on_first_call(values: Mapping[str, Any]) -> bool:
-    """Return whether Pulsar's strategy acts in its first call, because a hit count allows that or there is none."""
+    """Return whether Pulsar's strategy can act in its first call, without a condition that must be met repeatedly."""
     strategy, counts = (
         values.get("strategy", "avg"),
         (values.get("avg_hit_count_low"), values.get("avg_hit_count_high")),
@@ -241,14 +242,14 @@ _POLICIES = msgspec.json.Decoder(_Policies)
 
 
 def parse_policies(value: object) -> Policies:
-    """Parse `policies` of one turn, which restrict the destinations of bundles for the corrected strategies.
+    """Parse `policies` of an input line, which restrict the destinations of bundles for the corrected strategies.
 
     {"isolation": {<policy>: <NamespaceIsolationData, as in its znode>, ...},
      "anti_affinity": {<tenant/namespace>: <group>, ...},
      "failure_domains": {<domain>: [<broker id>, ...], ...}}
 
-    Failure domains apply if they are present. With `compat` there is no pipeline, and `policies` has no effect.
-    Raises LineFault if a policy is malformed.
+    Failure domains apply if they are present. With `compat`, `policies` has no effect. Raises LineFault if a policy is
+    malformed.
     """
     if value is None:
         return Policies()
@@ -282,7 +283,7 @@ def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:
 
 
 def _in_words(reason: str, text: bytes | msgspec.Raw, place: re.Match[str] | None) -> str:
-    """Return msgspec's message with JSON's names of types; for a number out of range, with the number."""
+    """Return an error message of msgspec with JSON's names of types, and with the value of a number out of range."""
     if limit := _LIMIT.fullmatch(reason):
         kind, mark, bound = limit.groups()
         expected = f"expected {_KINDS[kind]}{', ' if kind == 'int' else ' '}{_LIMITS[mark].format(bound)}"
@@ -332,6 +333,6 @@ UNREAD_KEYS = frozenset(_UNREAD.split())
 
 
 def unload_hash(unload: dict[str, list[str]], to: dict[str, str]) -> str:
-    """Return the plan hash of the decision of Pulsar's own class, independent of the order of its unloads."""
+    """Return the plan hash of a decision by Pulsar's own shedder, independent of the order of its unloads."""
     text = json.dumps([{broker: sorted(bundles) for broker, bundles in unload.items()}, to], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""Pulsar's classes inside `plan()`: they select and place as in a broker, on the same snapshot as every strategy.
+"""Pulsar's shedders inside `plan()`: they select and place as in a broker, on the same snapshot as every strategy.
 
-The code that a broker runs around its class (`doLoadShedding`, `UnloadScheduler`) is here too. Bundles that moved
+The code that a broker runs around its shedder (`doLoadShedding`, `UnloadScheduler`) is here too. Bundles that moved
 recently or are in transit count as recently unloaded. A bundle without a target is placed on the unchanged snapshot,
 without preallocation, so several can go to one broker. A bundle whose target is its owner stays. Afterwards,
 Bundlekeel's own invariants are checked (planning/invariants.py).
@@ -8,7 +8,7 @@ Bundlekeel's own invariants are checked (planning/invariants.py).
 TransferShedder reads the scores and top bundles that the brokers of an extensible cluster publish. On a modular
 snapshot it reads the values that these brokers would publish with the extensible load manager. These are a score, which
 each call smooths once, and their largest bundles (`report_max_bundles`), lowest first, in the resolution of Pulsar's
-order (`TopKBundles`). If the class returns no target, the extensible `LeastResourceUsageWithWeight` chooses one.
+order (`TopKBundles`). If it returns no target, the extensible `LeastResourceUsageWithWeight` chooses one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BOUND: Final = frozenset(
 
 
 def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
-    """Convert a snapshot into the input of Pulsar's classes, with the same rows.
+    """Convert a snapshot into the input of Pulsar's shedders, with the same rows.
 
     Capacity overrides count for the resources that Pulsar reports. `recent`: rows of recently unloaded bundles.
     """
@@ -81,7 +81,7 @@ def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
 
 
 def shed_in_plan(context: Context) -> Decision:
-    """Run the copy of Pulsar's class for `params.strategy` in release `params.compat` once, and plan its moves."""
+    """Run the copy of Pulsar's shedder for `params.strategy` in release `params.compat` once, and plan its moves."""
     params = context.params
     picture = picture_of(context.snapshot, context.eligible.codes.rows_with(_LATELY))
     result = shed(picture, params, context.memory.compat, params.strategy, params.compat)
@@ -116,7 +116,8 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
 
 
 class _Targets:
-    """Candidates of a placement. Policies, closed brokers and topic limits narrow them, if that leaves any broker."""
+    """Finds the brokers for a bundle's placement. Policies, closed brokers and topic limits apply if they leave any
+    broker."""
 
     def __init__(self, context: Context) -> None:
         self._permitted = context.draft.permitted
@@ -127,7 +128,7 @@ class _Targets:
         self._known: dict[int, Ints] = {}
 
     def candidates_of(self, row: int) -> Ints:
-        """Return the candidates for a bundle, including its owner."""
+        """Return the brokers (rows) for a bundle, including its owner."""
         namespace = int(self._namespace[row])
         candidates = self._known.get(namespace)
         if candidates is None:
@@ -139,7 +140,6 @@ class _Targets:
 
 
 def _threshold(context: Context) -> float:
-    """Return the threshold for the explanation of moves, as a ratio."""
     params = context.params
     percents = {
         "threshold": params.threshold_percent,
@@ -244,8 +244,8 @@ def largest(traffic: Floats, most: int) -> Ints:
 def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> list[Refusal]:
     """Plan the moves that TransferShedder chose; return refusals of bundles that cannot move.
 
-    The class requests all moves of a swap together, but the invariants check one move at a time. So moves to a less
-    loaded broker come first.
+    It requests all moves of a swap together, but the invariants check one move at a time. So moves to a less loaded
+    broker come first.
     """
     index = context.snapshot.brokers.rows
     bundles = context.snapshot.bundles
@@ -268,7 +268,8 @@ def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> lis
 
 
 def _placed(context: Context, row: int, scores: Floats, random: np.random.Generator) -> int:
-    """Draw a target well below the mean, else any candidate, as the extensible placement does; -1: no candidate."""
+    """Draw a broker with a score well below the mean, else any candidate, as the extensible placement does; -1:
+    none."""
     permitted = context.draft.permitted
     allowed = np.ones(len(scores), dtype=bool)
     if permitted is not None:

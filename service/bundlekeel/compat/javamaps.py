@@ -31,7 +31,7 @@ _AT_ONCE: Final = 2048
 
 
 def spread_hashes(texts: Sequence[str]) -> Ints:
-    """Return `hashCode` of each string with its upper half mixed in, as both maps do; below 2^31."""
+    """Return `hashCode` of each string with its upper half mixed in, as Java's hash maps do; below 2^31."""
     parts = [_hashes(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
     hashes = np.concatenate([np.zeros(0, dtype=np.uint32), *parts])
     mixed: Ints = ((hashes ^ (hashes >> np.uint32(16))) & np.uint32(2**31 - 1)).astype(np.int64)
@@ -55,7 +55,6 @@ def _hashes(texts: Sequence[str]) -> Words:
 
 
 def _hash_by_units(text: str) -> int:
-    """Return `String.hashCode` of a string with characters of two UTF-16 units."""
     value = 0
     for unit in np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2").tolist():
         value = (31 * value + unit) % 2**32
@@ -94,9 +93,9 @@ def _crowded(buckets: Ints) -> int:
 
 
 def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Ints:
-    """Return the keys by bucket after all keys before `end` were added.
+    """Return the order of the keys in the table after all keys before `end` were added.
 
-    A new key comes last in a bucket, but first in a tree (`tree`, by key).
+    A new key comes last in its bucket, but first in a tree. `tree`: whether each key is in a tree.
     """
     before = len(order)
     order = np.concatenate([order, np.arange(before, end)])
@@ -115,10 +114,10 @@ def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Int
 
 
 def _doubled(hashes: Ints, order: Ints, tree: Bools, table: int) -> Ints:
-    """Return the keys by bucket after the table has doubled.
+    """Return the order of the keys after the table has doubled, so that each bucket is divided into two.
 
-    In each bucket, the last keys that stay together move as they are. The keys before them are added at the front one
-    at a time, which reverses them. Trees keep their order. A tree with few keys becomes a normal bucket.
+    Of a bucket, the last keys that go to the same half keep their order. The keys before them are added at the front
+    one at a time, which reverses them. Trees keep their order. A tree with few keys becomes a normal bucket.
     """
     keys = hashes[order]
     bucket, upper = keys & (table - 1), (keys & table) != 0

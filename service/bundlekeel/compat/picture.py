@@ -90,7 +90,8 @@ class CompatPicture:
     hashes: Ints | None = None
 
     def stat_rows(self) -> tuple[Ints, Ints]:
-        """Return (owner, row) of every bundle in the reports, in their order; row -1 without data."""
+        """Return (broker row, bundle row) of every bundle in the reports, in their order; bundle row -1: without
+        data."""
         if self.stats is None:
             return np.repeat(np.arange(len(self.brokers)), np.diff(self.starts)), self.held
         counts = [len(names) for names in self.stats]
@@ -138,7 +139,7 @@ class CompatPicture:
 
 @dataclass(frozen=True, slots=True)
 class Movable:
-    """A mask of the bundles that may be shed, and their HashMap buckets, which order equal values."""
+    """A mask of the bundles that may be shed, and their buckets in Java's HashMap, which order equal values."""
 
     picture: CompatPicture
     mask: Bools
@@ -191,7 +192,7 @@ def running_sum(values: Floats) -> float:
 
 
 def smoothed(before: Mapping[str, float], brokers: Sequence[str], usage: Floats, weight: float) -> Floats:
-    """Return `history * weight + (1 - weight) * usage`, or the usage of a broker without history."""
+    """Return each broker's `history * weight + (1 - weight) * usage`, or its usage if it has no history."""
     has_history = np.array([broker in before for broker in brokers], dtype=bool)
     history = np.array([before.get(broker, 0.0) for broker in brokers], dtype=np.float64)
     with np.errstate(invalid="ignore", over="ignore"):

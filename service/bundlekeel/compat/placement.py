@@ -28,7 +28,8 @@ class Placer:
         self._random = np.random.default_rng(abs(seed))
 
     def select(self, row: int, candidates: Ints) -> tuple[Ints, int]:
-        """Return (rows of the set, drawn row). `candidates`: in the order of Java's set."""
+        """Return the brokers (rows) from which Pulsar draws, and the drawn one (-1: no candidates). `candidates`: in
+        Java's order."""
         if len(candidates) == 0:
             return candidates, -1
         allowed = self._rule.allowed(row, candidates)
@@ -37,30 +38,30 @@ class Placer:
         return allowed, broker
 
     def record(self, row: int, broker: int) -> None:
-        """Record that this bundle went to this broker."""
+        """Record in the placement's state that this bundle goes to this broker."""
         self._rule.drawn(row, broker)
 
     def memory(self) -> CompatMemory:
-        """Return the memory after all selections so far."""
+        """Return the placement's state after all selections so far."""
         return self._rule.memory(self._memory)
 
 
 class _Rule:
-    """One placement class with its state."""
+    """One of Pulsar's placement classes, with the state that it keeps between selections."""
 
     def __init__(self, picture: CompatPicture, params: Parameters, memory: CompatMemory) -> None:
         self.picture, self.params = picture, params
         self.start(memory)
 
     def start(self, memory: CompatMemory) -> None:
-        """Load the state of the class."""
+        """Load the state of the class from `memory`."""
 
     def allowed(self, row: int, candidates: Ints) -> Ints:
-        """Return the set from which the class draws; never empty."""
+        """Return the candidates from which the class draws; never empty."""
         raise NotImplementedError
 
     def drawn(self, row: int, broker: int) -> None:
-        """Record a draw."""
+        """Record that the bundle goes to the drawn broker."""
 
     def memory(self, before: CompatMemory) -> CompatMemory:
         """Return the new state of the class."""

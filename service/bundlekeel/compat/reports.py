@@ -192,7 +192,7 @@ class _Fields:
         self._values = _object(read, "the record")
 
     def figure(self, name: str, fields: Mapping[str, Any] | None = None) -> float:
-        """Return a primitive double: null and blank strings are 0, numbers may be strings."""
+        """Return a field as a Java double: null and blank strings are 0, numbers may be strings."""
         value = (self._values if fields is None else fields).get(name)
         if value is None:
             return 0.0
@@ -209,27 +209,27 @@ class _Fields:
         return float(text.rstrip("dDfF"))
 
     def integer(self, name: str, fields: Mapping[str, Any] | None = None) -> int:
-        """Return a primitive int: fractions are cut off."""
+        """Return a field as a Java int: fractions are cut off."""
         value = self.figure(name, fields)
         if not -(2**31) <= value < 2**31:
             raise UnusableRecord(f"{name} is no int")
         return int(value)
 
     def usage(self, name: str) -> _Usage:
-        """Return a `ResourceUsage`; null makes the classes fail."""
+        """Return a `ResourceUsage` field. Null is an error, because Pulsar's classes fail."""
         if name not in self._values:
             return _NO_USAGE
         fields = _object(self._values[name], name)
         return _Usage(usage=self.figure("usage", fields), limit=self.figure("limit", fields))
 
     def term(self, name: str) -> _Term:
-        """Return a `TimeAverageMessageData`; an absent one makes the classes fail."""
+        """Return a `TimeAverageMessageData` field. An absent one is an error, because Pulsar's classes fail."""
         fields = _object(self._values.get(name), name)
         rates = (self.figure(f"msg{rate}", fields) for rate in ("RateIn", "RateOut", "ThroughputIn", "ThroughputOut"))
         return _Term(self.integer("maxSamples", fields), self.integer("numSamples", fields), *rates)
 
     def names(self, name: str) -> set[str | None]:
-        """Return a set of strings; scalars count as their spelling."""
+        """Return a field's set of strings; numbers and booleans become strings as they are written."""
         values = self._values.get(name, [])
         if not isinstance(values, list) or any(isinstance(value, dict | list) for value in values):
             raise UnusableRecord(f"{name} is not a list of names")

@@ -11,7 +11,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatResult:
-    """Result of one call of a shedder.
+    """Result of one call of a Pulsar shedder.
 
     `unload`: (bundle row, broker row) in the order of selection. `to`: target row by bundle row, if the class chooses
     targets. `brokers`: verdicts of the brokers that are not balanced.

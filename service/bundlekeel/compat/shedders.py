@@ -2,7 +2,7 @@
 
 Each reproduces one class of `org.apache.pulsar.broker.loadbalance.impl` to the last bit, including defects;
 tests/parity compares them with the real classes. If Java's result depends on the order of its hash maps, the rows of
-the picture have that order. If Java draws at random, the result contains the set from which it draws.
+the input have that order. If Java draws at random, the result contains the set from which it draws.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMPAT_SHEDDERS: Mapping[str, _Shedder] = {"threshold": threshold, "overload": o
 
 
 def shed(picture: CompatPicture, params: Parameters, memory: CompatMemory, strategy: str, release: str) -> CompatResult:
-    """Run `findBundlesForUnloading` once. `release`: "4.0" or "4.2".
+    """Run `findBundlesForUnloading` of Pulsar's shedder once. `release`: "4.0" or "4.2".
 
     Raises KeyError if Pulsar does not have the strategy.
     """

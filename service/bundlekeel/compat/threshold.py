@@ -51,11 +51,10 @@ class _Selection:
             self.say(broker, Code.SOLE_BUNDLE if count else Code.NO_BUNDLES, "overloaded by one bundle, or by none")
 
     def say(self, broker: int, code: Code, sentence: str) -> None:
-        """Add the verdict of a broker."""
         self.verdicts.append(Verdict(code=code, sentence=sentence, broker=self.picture.brokers[broker]))
 
     def result(self, memory: CompatMemory, calm: str) -> CompatResult:
-        """Return the result of the class. `calm`: sentence of the verdict if no broker should shed."""
+        """Return the result of the shedder. `calm`: sentence of the verdict if no broker should shed."""
         if self.taken:
             verdict = Verdict(code=Code.OVERLOADED, sentence=f"{len(self.taken)} bundles to unload")
         elif self.verdicts:
@@ -66,7 +65,7 @@ class _Selection:
 
 
 def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload, from every broker at or above the overload threshold, the excess + 5 % as share of its throughput."""
+    """Unload a share of the throughput of each broker at or above the overload threshold: its excess usage + 5 %."""
     limit = params.overloaded_threshold_percent / 100.0
     usage, throughput = picture.usage(params), picture.throughput()
     selection = _Selection(picture, release)
@@ -78,7 +77,8 @@ def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, r
 
 
 def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload, from every broker with a smoothed usage of at least average + threshold, the excess + 5 % of traffic."""
+    """Unload a share of the traffic of each broker whose smoothed usage is at least average + threshold: the excess + 5
+    %."""
     limit = params.threshold_percent / 100.0
     minimum = params.min_unload_throughput_mb * _MB
     usage = picture.usage(params)

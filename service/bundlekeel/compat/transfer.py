@@ -1,6 +1,6 @@
 """Exact copy of TransferShedder (PIP-192) of the extensible load manager in 4.0 and 4.2, including its defects.
 
-These peculiarities are copied on purpose:
+It moves bundles from a giver (a most loaded broker) to a taker (a least loaded one). Copied on purpose:
 
 * one broker in its cool-down, or one registered broker without load data, ends the whole cycle;
 * a broker with stale load data does not count in mean and deviation, but can still give or take;
@@ -30,7 +30,7 @@ SUCCESS, SKIP = "Success", "Skip"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The used part of `BrokerLoadData`: ratios, bytes/s, and Unix ms. NaN is allowed."""
+    """The used part of `BrokerLoadData`, in ratios, bytes/s, and Unix ms. NaN is allowed."""
 
     ema: float
     throughput_ema: float
@@ -55,7 +55,7 @@ class TopBundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferPicture:
-    """Input of the class.
+    """Input of TransferShedder.
 
     `top`: top bundles by broker, lowest first. `missing`: registered brokers without load data. `recent`: bundles
     unloaded in the grace period. `recent_brokers`: time (ms) at which a broker last gave a bundle. `transferable`:
@@ -71,13 +71,13 @@ class TransferPicture:
     transferable: Callable[[str, str, str], bool] | None = None
 
     def may_go(self, bundle: TopBundle, source: str, target: str) -> bool:
-        """Return `isTransferable`."""
+        """Return whether the bundle may move from source to target (`isTransferable`)."""
         return self.transferable is None or self.transferable(bundle.name, source, target)
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """One decision. `target`: "" if the next lookup chooses it (no transfer)."""
+    """One bundle to unload. `target`: "" if the next lookup chooses the broker (no transfer)."""
 
     source: str
     bundle: str
@@ -87,7 +87,7 @@ class Unload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferOutcome:
-    """Result of one call.
+    """Result of one call of TransferShedder.
 
     `label` and `reason`: Success and the reason of the first decision, or the metric labels for a call without a
     decision. `hits`: hit count for the next call.
@@ -118,7 +118,7 @@ def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> Tra
 
 
 class _Cycle:
-    """State of one call, which pairs brokers from both ends of the order by score and updates the statistics."""
+    """State of one call of TransferShedder, which pairs brokers from both ends of the order by score."""
 
     def __init__(self, picture: TransferPicture, params: Parameters) -> None:
         self.picture = picture
@@ -131,7 +131,7 @@ class _Cycle:
         self.counted = 0
 
     def obstacle(self) -> Code | None:
-        """Return the reason to skip the whole cycle, or None."""
+        """Return the reason to skip the whole shedding cycle, or None."""
         params, ended, fresh = self.params, None, 0
         for broker, load in self.picture.brokers.items():
             if self._stale(load):
@@ -159,7 +159,7 @@ class _Cycle:
         self.std = _root(self.squares / self.counted - self.mean * self.mean)
 
     def reason(self) -> Code | None:
-        """Return the reason to shed now, or None if the target is met."""
+        """Return the reason to shed now, or None if the target deviation is met."""
         if self.std > self.params.transfer_target_std:
             return Code.OVERLOADED
         if self._underloaded():
@@ -167,7 +167,7 @@ class _Cycle:
         return Code.OVERLOADED if self._overloaded() else None
 
     def run(self) -> None:
-        """Pair the most with the least loaded broker until the target is met or the pairs are used up."""
+        """Pair the most with the least loaded broker until the target deviation is met or no pair is left."""
         while self.shed < self.params.transfer_max_brokers and self.lowest < self.highest:
             reason = self.reason()
             if reason is None:
@@ -183,7 +183,7 @@ class _Cycle:
                 self._shed(giver, taker, bundles, reason)
 
     def why_nothing(self) -> Code:
-        """Return the reason that Pulsar's class counts in its metrics for a cycle without a decision."""
+        """Return the reason that TransferShedder counts in its metrics for a cycle without a decision."""
         if self.without_load:
             return Code.NO_LOAD_DATA
         return Code.NO_BUNDLES if self.with_few else Code.HIT_COUNT
@@ -225,7 +225,7 @@ class _Cycle:
             self.with_few += 1
 
     def _offload(self, most: float, least: float, moved: float) -> None:
-        """Update the deviation for the expected loads; the mean does not change."""
+        """Update the deviation for the expected loads of the pair; the mean does not change."""
         self.squares -= most * most + least * least
         most, least = _at_least_zero(most - moved), least + moved
         self.squares += most * most + least * least
@@ -256,8 +256,8 @@ class _Pair:
     """A source (giver) and a target (taker), with values in bytes/s.
 
     `traffic`, `other`: traffic of giver and taker. `relief`: traffic to move. `others`: iterator over the taker's
-    bundles for swaps. `marked`: traffic of selected bundles. `gained`: traffic that swaps return to the giver, which
-    the class counts only in debug mode.
+    bundles for swaps. `marked`: traffic of selected bundles. `gained`: traffic that swaps return to the giver, counted
+    only in debug mode.
     """
 
     traffic: float
@@ -268,7 +268,7 @@ class _Pair:
     gained: float = 0.0
 
     def back(self, bundle: TopBundle) -> list[TopBundle] | None:
-        """Return the bundles that must return so that this one fits: [] if none, None if it cannot fit."""
+        """Return the taker's bundles that must move back so that `bundle` fits: [] if none, None if it cannot fit."""
         # This is the class's own comparison; the inverse one differs for NaN.
         if not self.marked - self.gained + bundle.throughput > self.relief:
             return []

@@ -1,7 +1,7 @@
 """Decode load data of the extensible load manager as Pulsar's mapper (Jackson) does, for the copy of TransferShedder.
 
 An absent value is Java's default (1.0 for a score), a null value is 0, "NaN" and "Infinity" are strings. Records that
-Jackson rejects raise CodecError. A top bundle without statistics raises it too, because Pulsar's class would fail.
+Jackson rejects raise CodecError. A top bundle without statistics raises it too, because TransferShedder would fail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_FINITE: Final = {name: float(name) for name in ("NaN", "Infinity", "-Infini
 
 
 def decode_load(data: bytes | msgspec.Raw) -> Load:
-    """Decode one `BrokerLoadData`. Raises CodecError only."""
+    """Decode one `BrokerLoadData`. Raises CodecError if it is unusable."""
     read = _decode(_LOAD, data)
     return Load(
         ema=_double(read.weighted_max_ema, "weightedMaxEMA"),
@@ -53,7 +53,7 @@ def decode_load(data: bytes | msgspec.Raw) -> Load:
 
 
 def decode_top(data: bytes | msgspec.Raw) -> list[TopBundle]:
-    """Decode the list in one `TopBundlesLoadData`. Raises CodecError only."""
+    """Decode the list in one `TopBundlesLoadData`. Raises CodecError if it is unusable."""
     return [
         TopBundle(
             item.bundle_name,
@@ -72,7 +72,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> An
 
 
 def _double(value: Any, field: str) -> float:
-    """Return a primitive double: null and blank strings are 0, numbers may be strings."""
+    """Convert to a Java double: null and blank strings are 0, numbers may be strings."""
     if isinstance(value, str):
         text = value.strip()
         if text in _NOT_FINITE:
@@ -92,7 +92,7 @@ def _double(value: Any, field: str) -> float:
 
 
 def _long(value: Any, field: str) -> int:
-    """Return a primitive long: fractions are cut off."""
+    """Convert to a Java long: fractions are cut off."""
     if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
         return value
     number = _double(value, field)

@@ -21,7 +21,8 @@ _DELTA: Final = {"4.0": 1000, "4.2": 0}
 
 @dataclass(frozen=True, slots=True)
 class _Extremes:
-    """Largest and smallest value, and the broker with the largest value (-1: all values are -1 or less)."""
+    """Largest and smallest value of a traffic column, and the broker with the largest (-1: all values are -1 or
+    less)."""
 
     broker: int
     largest: float
@@ -29,7 +30,7 @@ class _Extremes:
 
 
 def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload a share of the difference between the extreme brokers, by message rate, or else by throughput."""
+    """Unload a share of the difference between the extreme brokers in message rate, or else in throughput."""
     rate, size = _extremes(picture.rate()), _extremes(picture.throughput())
     if _exceeds((rate.largest - rate.smallest) * 100, rate.smallest, params.msg_rate_difference_percent):
         values, extremes, minimum = (
@@ -67,7 +68,7 @@ def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, re
 
 
 def _extremes(values: Floats) -> _Extremes:
-    """Return the extremes; of equal brokers the first. Largest and smallest start with -1 and the largest Java int."""
+    """Return the extremes; of equal brokers the first. Like Java's, they start with -1 and the largest int."""
     broker, largest, smallest = -1, -1.0, float(_INT_MAX)
     for row, value in enumerate(values.tolist()):
         if value > largest:
@@ -83,7 +84,7 @@ def _exceeds(dividend: float, divisor: float, limit: float) -> bool:
 def _select(
     picture: CompatPicture, params: Parameters, values: Floats, source: int, needed: int, release: str
 ) -> list[int]:
-    """Select, largest first, every bundle that fits into the remaining need, which is always an integer."""
+    """Select, largest first, every bundle that fits into the rest of the traffic to unload (an integer, as in Java)."""
     rows, sizes = picture.movable(release).ranked(source, values)
     most, delta = params.max_unload_bundles, _DELTA[release]
     selected: list[int] = []

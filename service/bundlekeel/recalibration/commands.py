@@ -216,7 +216,7 @@ def _unreadable(row: Json) -> str:
 
 
 def _ranges(rows: list[Json]) -> Iterator[tuple[str, Json]]:
-    """Merge faults of consecutive cycles that have one cause. Yields the range of cycles and the first row."""
+    """Merge faults of consecutive cycles that have one cause. Yields the range of cycles as text, and the first row."""
     first, count = None, 0
     for row, following in zip_longest(rows, rows[1:]):
         first, count = first or row, count + 1

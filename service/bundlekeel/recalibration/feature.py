@@ -30,7 +30,8 @@ class Recalibration(Feature):
     )
 
     def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> Any:
-        """Return a function that opens the store of proposals. Only sidecars call that function: it needs pyarrow."""
+        """Return a function that opens the store of proposed thresholds. Only sidecars call that function: it needs
+        pyarrow."""
         from bundlekeel.recalibration.wiring import adapters_of
 
         return adapters_of(loaded)
@@ -42,13 +43,13 @@ class Recalibration(Feature):
         return ROUTES
 
     def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-        """Return a function that returns the adopted thresholds."""
+        """Return a function that returns the adopted thresholds that override given parameters."""
         from bundlekeel.recalibration.wiring import adopted_of
 
         return adopted_of(loaded, shared_state)
 
     def parts(self, reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> FeatureParts:
-        """Return the recorder, the shadow strategies and the watcher of proposals."""
+        """Return the recorder, the shadow strategies and the watcher of proposed thresholds."""
         from bundlekeel.recalibration.wiring import parts_of
 
         return parts_of(reading, status, gate, parameters)

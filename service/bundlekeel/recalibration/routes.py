@@ -15,7 +15,7 @@ from bundlekeel.recalibration.adopting.responses import AdoptionView, ReversionV
 
 
 class AdoptBody(schemas.ReasonBody):
-    """The proposal to adopt."""
+    """Request to adopt the newest proposed thresholds."""
 
     digest: str | None = Field(
         default=None,
@@ -32,7 +32,7 @@ class AdoptBody(schemas.ReasonBody):
 
 
 class RevertBody(schemas.ReasonBody):
-    """The adoption to revert."""
+    """Request to revert the adopted thresholds."""
 
     digest: str | None = Field(
         default=None,

@@ -119,7 +119,7 @@ def warnings_of(settings: Settings) -> Iterator[SettingWarning]:
 
 
 def _strategy_in_force(settings: Settings) -> str:
-    """Return the strategy; "": the brokers' strategy."""
+    """Return the strategy that the settings select; "": the brokers' settings select it."""
     adopts = settings.adopt_broker_settings and "strategy" not in settings.model_fields_set
     return "" if adopts else to_parameters(settings).values.strategy
 

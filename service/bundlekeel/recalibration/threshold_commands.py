@@ -76,7 +76,7 @@ def revert(session: Session, reason: ReasonOption, digest: AdoptedOption = None,
 
 
 def overview(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
-    """Render the sentence, then the proposal, then the adopted thresholds."""
+    """Render the state of the thresholds as one sentence, then the proposal, then the adopted thresholds."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.error:
         parts.append(Text(answer.error, style="red"))
@@ -98,7 +98,7 @@ def overview(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
 
 
 def changes(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
-    """Render the objections, one line per parameter, and the results on held-out days."""
+    """Render the objections to the proposal, one line per changed parameter, and the results on held-out days."""
     parts: list[RenderableType] = [
         Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail}){_despite(item)}")
         for item in answer.objections

@@ -1,4 +1,4 @@
-"""Builds the parts of recalibration in a sidecar: recorder, shadow strategies and calibrated thresholds."""
+"""Build the parts of recalibration in a sidecar: recorder, shadow strategies and calibrated thresholds."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ class RecalibrationParts(FeatureParts):
 
 
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-    """Return a function that returns the adopted values over given settings; empty if calibration is off."""
+    """Return a function that returns the adopted thresholds that override given parameters; none if calibration is
+    off."""
     off = loaded.settings.section(CalibrationSettings).mode == "off"
     return lambda base: {} if off else adopted_values(base, shared_state.desired.adopted)
 
 
 def adapters_of(loaded: LoadedSettings) -> Proposals:
-    """Return a function that opens the store of proposals."""
+    """Return a function that opens the store of proposed thresholds."""
     return partial(proposals, loaded)
 
 
@@ -78,8 +79,8 @@ def parts_of(reading: Reading, status: CycleStatus, gate: Gate, parameters: Effe
 
 
 def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> Calibration:
-    """Return the service of thresholds, which reads proposals only if `calibration.mode` is not off. Raises ConfigError
-    if pyarrow is missing."""
+    """Return the watcher of proposed thresholds, which reads them only if `calibration.mode` is not off. Raises
+    ConfigError if pyarrow is missing."""
     settings, out = reading.loaded.settings, reading.outside
     section = settings.section(CalibrationSettings)
     return Calibration(
@@ -100,6 +101,6 @@ def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: E
 
 
 def shadow_strategies(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> ShadowStrategies | None:
-    """Return the strategies that are only compared, None if the settings name none."""
+    """Return the shadow strategies, which plan only for comparison; None if the settings name none."""
     names = loaded.settings.section(ShadowSettings).strategies
     return ShadowStrategies(names, telemetry, clock) if names else None

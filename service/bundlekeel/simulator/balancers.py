@@ -35,8 +35,8 @@ UNUSABLE = {"nan": Code.NOT_A_NUMBER, "negative": Code.NEGATIVE_VALUE, "empty": 
 class Balancer(Protocol):
     """A balancer of a virtual cluster.
 
-    `turn` is called once per tick, after time has advanced. `landed`: (bundle, broker) of each move that ended in this
-    tick.
+    `turn` is called once per tick (step of the virtual clock), after time has advanced. `landed`: (bundle, broker) of
+    each move that ended in this tick.
     """
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None: ...
@@ -51,7 +51,8 @@ class NoBalancer:
 
 @dataclass(kw_only=True)
 class RunBooks:
-    """Records of one run: moves, number of each code, plan hashes, and duration of the slowest plan."""
+    """Records of one run: moves, number of each verdict and refusal code, plan hashes, and duration of the slowest
+    plan."""
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -88,7 +89,7 @@ class RunBooks:
 
 @dataclass(kw_only=True)
 class Bundlekeel(SimulatedLeader):
-    """Runs cycles on a virtual cluster.
+    """Bundlekeel's leader as the balancer of a virtual cluster.
 
     `live`: the sidecar's reader of the brokers' counters; None: loads come from the load reports. With counters a cycle
     starts as soon as there are new loads, at most five times per cycle interval, as in the sidecar.
@@ -184,12 +185,11 @@ class Bundlekeel(SimulatedLeader):
 
 
 def _same(before: RawClusterView, now: RawClusterView) -> bool:
-    """Return whether two views have the same reports."""
     return [*map(id, before.reports)] == [*map(id, now.reports)] and before.excluded == now.excluded
 
 
 def reported(cluster: VirtualCluster) -> RawClusterView:
-    """Return the reports in the brokers' nodes. Brokers with an unusable report are in `excluded`."""
+    """Return the reports in the metadata store. Brokers with an unusable report are in `excluded`."""
     stored = cluster.reporter.stored_ms
     reports = [dated(item, stored[cluster_index(item.broker_id)]) for item in cluster.reports()]
     faults = {item.broker_id: UNUSABLE.get(cluster.reporter.bad[cluster_index(item.broker_id)]) for item in reports}
@@ -210,7 +210,7 @@ def reported(cluster: VirtualCluster) -> RawClusterView:
 
 
 def cluster_index(broker: str) -> int:
-    """Return the number in a virtual broker's id."""
+    """Return the index of a virtual broker, which its id contains."""
     return int(broker[1:].partition(":")[0])
 
 

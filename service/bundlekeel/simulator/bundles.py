@@ -50,7 +50,8 @@ class TrafficModel:
         self._last: tuple[bytes, Floats] | None = None
 
     def topic_loads(self, now: float) -> Floats:
-        """Return every topic's load at `now` (seconds since the start); the last array itself if no load changed."""
+        """Return every topic's load at `now` (seconds since the start). Returns the same array object until a load
+        changes."""
         factors = self.factors(now)
         key = factors.tobytes()
         if self._last is None or self._last[0] != key:
@@ -103,7 +104,8 @@ def factor_of(tenant: Tenant, minute: float) -> float:
 
 
 def bundle_sizes(tenant: Tenant, capacity: float, rng: np.random.Generator) -> Floats:
-    """Return the load of each of the tenant's bundles at factor 1. `capacity`: sum of all brokers at the start."""
+    """Return the load of each of the tenant's bundles at factor 1. `capacity`: sum of all brokers' capacities at the
+    start."""
     if tenant.sizes:
         return np.array(tenant.sizes, dtype=np.float64)
     sizes: Floats = zipf(tenant.bundles, tenant.zipf, largest=tenant.largest) * float(tenant.usage or 0.0) * capacity
@@ -217,8 +219,6 @@ def build(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One tenant's bundles and topics."""
-
     names: list[str]
     lower: Ints
     upper: Ints

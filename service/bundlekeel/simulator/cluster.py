@@ -46,7 +46,7 @@ class SimulatedSplit:
 
 
 class VirtualCluster:
-    """Brokers and bundles; time advances in ticks. `loads(now)` returns every topic's load."""
+    """Brokers and bundles; time advances in ticks of the virtual clock. `loads(now)` returns every topic's load."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class VirtualCluster:
             self._leave(row, ANYWHERE, wait, "kill")
 
     def expire(self, broker: int) -> None:
-        """End the session of a dead broker, which deletes its node."""
+        """End the session of a dead broker, which deletes its node in the metadata store."""
         self.reporter.forget(broker)
 
     def drain(self, broker: int) -> None:
@@ -334,7 +334,7 @@ class VirtualCluster:
     # --- reports ---
 
     def reports(self) -> list[BrokerReport]:
-        """Return the reports in the brokers' nodes."""
+        """Return the reports that are now in the metadata store."""
         return [report for report in self.reporter.visible if report is not None]
 
     def exact_reports(self) -> list[BrokerReport]:

@@ -23,9 +23,9 @@ from bundlekeel.planning.memory import StrategyMemory
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedLeader:
-    """Plans, and keeps what one plan passes to the next.
+    """Plans, and keeps the state that one plan passes to the next.
 
-    This is the strategy's memory, the ledger (moves that reports do not show yet), and the recent moves and failed
+    The state is the strategy's memory, the ledger (moves that reports do not show yet), and the recent moves and failed
     splits that the guard checks. `landing_ms`: the cool-down of a moved bundle starts this long after the plan.
     """
 

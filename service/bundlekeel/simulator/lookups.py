@@ -23,9 +23,9 @@ def choose(
     settings: ScenarioSettings,
     rng: np.random.Generator,
 ) -> int:
-    """Return the broker that gets the bundle. `in_namespace`: number of bundles of its namespace on each candidate.
+    """Return the broker that gets a bundle. `in_namespace`: number of bundles of its namespace on each candidate.
 
-    `rng` selects one of several equal brokers. Real brokers do that at random.
+    `rng` draws one of several equal brokers, as real brokers do.
     """
     if settings.evenly:
         candidates = candidates[in_namespace == in_namespace.min()]

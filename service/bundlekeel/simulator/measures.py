@@ -1,4 +1,4 @@
-"""Measures of a run.
+"""Measures of a simulated run.
 
 Loads are the true ones of the virtual cluster, not those that brokers report.
 """
@@ -61,7 +61,7 @@ class RunMeasures:
 
 @dataclass(slots=True)
 class Curves:
-    """One sample per cycle of all brokers, from which the measures are computed.
+    """Samples of all brokers' loads, one per cycle, from which the measures are computed.
 
     `takes`: whether a broker accepts bundles. `foreign`: usage by other processes on the broker's host, which `loads`
     does not contain.

@@ -158,7 +158,8 @@ class BrokerSplits:
     """The automatic splits of brokers, in the middle of the hash range. They work in addition to any balancer.
 
     The modular load manager (`BundleSplitterTask`) splits by long-term averages and unloads both halves. The extensible
-    one (`SplitScheduler`) splits a bundle whose reports are above a limit for several minutes; the halves stay.
+    one (`SplitScheduler`) splits a bundle whose reports are above a limit for several minutes; the halves stay on their
+    broker.
     """
 
     extensible: bool = False
@@ -166,7 +167,7 @@ class BrokerSplits:
     hits: dict[str, int] = field(default_factory=dict)
 
     def turn(self, cluster: VirtualCluster) -> None:
-        """Once a minute, split the bundles above one of the limits."""
+        """Once a minute, split the bundles that are above a limit."""
         for item in cluster.reports():
             self.averages.add_report(item, now_ms=cluster.wall_ms)
         if cluster.now % SHEDDING_INTERVAL >= 1e-6:

@@ -142,7 +142,6 @@ class NativeTransfer:
         )
 
     def _top(self, cluster: VirtualCluster, broker: int) -> list[TopBundle]:
-        """Return the largest bundles that a broker publishes, smallest first."""
         rows, traffic = cluster.reporter.statistics(broker, cluster.bundles)
         named = [row for row in range(len(rows)) if traffic[row, BOTH_WAYS].sum() > 0]
         if self.policies.isolation and not self.params.bundles_with_policies:

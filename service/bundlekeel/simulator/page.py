@@ -47,7 +47,7 @@ def render(template: str, *packages: str, **values: Any) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as an SVG element."""
+    """Return a matplotlib figure as an SVG element."""
     text = StringIO()
     figure.savefig(text, format="svg", metadata=_NO_METADATA)
     return text.getvalue()[text.getvalue().index("<svg") :]

@@ -32,19 +32,21 @@ NATIVE = ("threshold", "overload", "uniform", "avg", "transfer")
 
 
 def contender(strategy: str, source: Source = "counters") -> Contender:
-    """Return Bundlekeel with this strategy as a contender. Raises ConfigError if the strategy is unknown."""
+    """Return Bundlekeel with this strategy as a balancer to compare. Raises ConfigError if the strategy is unknown."""
     _check_name(strategy, choices("strategy"), "strategy")
     return Contender(label=strategy, source=source, parameters={"strategy": strategy})
 
 
 def native(strategy: str) -> Contender:
-    """Return Pulsar's own shedder of this name, with the placement that Pulsar usually combines with it."""
+    """Return Pulsar's own shedder of this name as a balancer, with the placement that Pulsar usually combines with
+    it."""
     _check_name(strategy, NATIVE, "strategy")
     return pair(f"{strategy}+{USUAL[strategy]}")
 
 
 def pair(text: str) -> Contender:
-    """Parse `shedder+placement`; without placement, the usual one. Raises ConfigError if a name is unknown."""
+    """Return the balancer for `shedder+placement`; without placement, the usual one. Raises ConfigError if a name is
+    unknown."""
     shedder, _, placement = text.partition("+")
     _check_name(shedder, STRATEGIES, "pair")
     placement = placement or USUAL[shedder]
@@ -67,7 +69,7 @@ def pair(text: str) -> Contender:
 
 
 def pairs(text: str) -> list[Contender]:
-    """Parse one pair, or `all`: the pairs that PIP-364 compares, AvgShedder and TransferShedder."""
+    """Return the balancer for one pair; for `all`: the pairs that PIP-364 compares, AvgShedder and TransferShedder."""
     return [pair(item) for item in (ALL_PAIRS if text == "all" else (text,))]
 
 
@@ -102,7 +104,7 @@ def _moves(run: Run) -> float:
 
 
 def _onto_loaded(run: Run) -> float:
-    """Return the number of moves whose target was above the mean at that time."""
+    """Return the number of moves to a broker whose load was above the mean before the move."""
     times, used, takes = run.curves.table()
     mean = np.nanmean(np.where(takes, used, np.nan), axis=1)
     wrong = 0

@@ -31,8 +31,8 @@ def broker_id(index: int) -> str:
 class Reporter:
     """Measures and writes the reports of all brokers. Lists and arrays have one value per broker.
 
-    `visible`: report in each broker's node; None: the node does not exist. `stored_ms`: time of the report's write by
-    the clock of the metadata store, which is also the balancer's clock.
+    `visible`: report in the metadata store; None: the broker has no node there. `stored_ms`: time of the report's write
+    by the clock of the metadata store, which is also the balancer's clock.
     """
 
     def __init__(self, count: int, settings: ScenarioSettings, seed: np.random.SeedSequence) -> None:
@@ -176,7 +176,7 @@ class Reporter:
         self._fresh.append(report)
 
     def forget(self, broker: int) -> None:
-        """Delete a broker's node."""
+        """Delete a broker's report from the metadata store."""
         self.visible[broker] = None
         self._written_at[broker] = NEVER
         self.version += 1

@@ -1,4 +1,4 @@
-"""Run a scenario with one balancer on a virtual cluster, with a sample of all loads every cycle."""
+"""Run a scenario with one balancer on a virtual cluster, and sample all loads in every cycle."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Contender:
 
     @property
     def native(self) -> bool:
-        """Whether brokers balance themselves."""
+        """Whether the brokers' own load manager balances, and not Bundlekeel."""
         return self.kind == "native"
 
 
@@ -89,7 +89,7 @@ class Run:
 
 
 class Simulation:
-    """One scenario in progress. `run` runs it to its end, `step` runs one tick. Both need a `VirtualLoop`."""
+    """One scenario in progress. `run` runs all of it, `step` one tick of its clock. Both need a `VirtualLoop`."""
 
     def __init__(
         self, scenario: Scenario, contender: Contender, seed: int, timer: Callable[[], float] | None = None
@@ -111,7 +111,7 @@ class Simulation:
         self._sample()
 
     async def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Run all ticks, and read counters meanwhile. `progress` is called with the completed share, 0 to 1."""
+        """Run all ticks, and read counters in parallel. `progress` is called with the completed share, 0 to 1."""
         async with asyncio.TaskGroup() as tasks:
             live = self.balancer.live if isinstance(self.balancer, Bundlekeel) else None
             reading = tasks.create_task(live.run()) if live else None
@@ -123,7 +123,7 @@ class Simulation:
                 reading.cancel()
 
     async def step(self) -> None:
-        """Run one tick."""
+        """Run one tick: due events, the cluster's changes, then the balancer."""
         self.events.run()
         await asyncio.sleep(self.cluster.settings.tick)
         landed = self.cluster.advance()
@@ -134,7 +134,7 @@ class Simulation:
             self._sample()
 
     def finish(self) -> Run:
-        """Return the measures and findings of the run."""
+        """Return the finished run with its measures and the results of its expectations."""
         expect = self.scenario.expect
         measures = measure(self.curves, self.cluster.moved, self.cluster.divided, expect.balanced or 1.15)
         outcome = Run(
@@ -153,7 +153,7 @@ class Simulation:
         return replace(outcome, findings=judge(outcome, still=still, direct=direct))
 
     def _brokers_split(self) -> bool:
-        """Return whether the brokers split bundles automatically: also where Bundlekeel would do it in their place."""
+        """Return whether brokers split bundles because they replace Bundlekeel, which would split in this scenario."""
         return self.contender.native and self.scenario.splits == "bundlekeel"
 
     def _balancer(self) -> Balancer:
@@ -178,7 +178,6 @@ class Simulation:
         return balancer
 
     def _live(self, balancer: Bundlekeel) -> LiveLoads:
-        """Return the sidecar's reader of counters, connected to the virtual cluster."""
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
         # The reader uses the metadata store only for the hash boundaries of bundles.
@@ -254,7 +253,7 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """Return the scenario with the contender's placement of unowned bundles, if it is the brokers' own balancer.
+    """Return the scenario with the placement of the brokers' own balancer; unchanged for every other contender.
 
     The extensible load manager ignores how many bundles of a namespace a broker has.
     """
@@ -265,7 +264,8 @@ def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
 
 
 def _by_seconds(scenario: Scenario, contender: Contender) -> Scenario:
-    """Return the scenario with ticks of at most a second if the contender reads counters, every few seconds."""
+    """Return the scenario with ticks of at most a second if the contender reads counters, which it does every few
+    seconds."""
     tick = scenario.settings.tick
     if contender.source == "counters":
         tick /= math.ceil(tick)
@@ -389,7 +389,6 @@ class Events:
             self._cluster.drain(broker)
 
     def _restart(self, event: Event) -> None:
-        """Restart brokers one at a time. Each is down for some minutes."""
         for place, broker in enumerate(event.brokers):
             self._after(60 * event.minutes * place, partial(self._cluster.drain, broker))
             self._after(60 * event.minutes * (place + 1), partial(self._cluster.start, broker))

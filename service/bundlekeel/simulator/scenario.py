@@ -50,7 +50,7 @@ class BrokerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """A square wave."""
+    """A square wave of the traffic."""
 
     __pydantic_config__: ClassVar = _STRICT
     period: Annotated[float, "minutes from one rise to the next"]
@@ -71,7 +71,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Season:
-    """A day as a cosine, and a week. The run starts on day 1 at 0:00."""
+    """Traffic that varies over the day as a cosine, and over the week. The run starts on day 1 at 0:00."""
 
     __pydantic_config__: ClassVar = _STRICT
     daily: Annotated[float, "amplitude: 0.4 is +-40 %"] = 0.0
@@ -81,7 +81,7 @@ class Season:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A recorded series of factors with linear interpolation; the last one stays."""
+    """A recorded series of traffic factors, interpolated linearly; the last factor stays."""
 
     __pydantic_config__: ClassVar = _STRICT
     step: Annotated[float, "minutes between two factors"]
@@ -152,7 +152,7 @@ class ScenarioSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event. The relevant fields depend on `do`."""
+    """An event during the run. The relevant fields depend on `do`."""
 
     __pydantic_config__: ClassVar = _STRICT
     at: Annotated[float, "minute of the event"]
@@ -191,7 +191,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A broker that must have a share of the load."""
+    """A broker that must have at least a share of the mean load."""
 
     __pydantic_config__: ClassVar = _STRICT
     broker: Annotated[int, "broker"]
@@ -236,7 +236,7 @@ class Expect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The content of one file."""
+    """The content of one scenario file."""
 
     __pydantic_config__: ClassVar = _STRICT
     name: Annotated[str, "name in tables"]

@@ -40,7 +40,7 @@ _REQUIRED = tuple(one.name for one in fields(Scenario) if one.default is one.def
 
 
 def shipped() -> dict[str, str]:
-    """Return the YAML text of every scenario in this package by name, in the order of the suite."""
+    """Return the YAML text of every scenario in this package, by name in alphabetical order."""
     folder = resources.files("bundlekeel.simulator").joinpath("scenarios")
     texts = {
         item.name.removesuffix(SUFFIX): item.read_text(encoding="utf-8")
@@ -143,7 +143,6 @@ def _problem_text(item: Any) -> str:
 
 
 def _fields_at(place: Sequence[str | int]) -> list[str]:
-    """Return the field names that a mapping at this path may have."""
     kind: Any = Scenario
     for part in place:
         if isinstance(part, str):

@@ -30,7 +30,6 @@ from bundlekeel.simulator.simulate_report import as_json, as_table, counts, pair
 
 
 def _complete_scenario(incomplete: str) -> list[str]:
-    """Return the shipped scenarios whose names begin with this text, for the shell's completion."""
     return [item.name for item in sim_files.suite() if item.name.startswith(incomplete)]
 
 
@@ -176,7 +175,7 @@ def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenari
 def _contenders(
     strategies: list[str], pair_names: list[str], against: Literal["native"] | None, sets: Mapping[str, str]
 ) -> list[Contender]:
-    """Return the contenders in the order of the options; `avg` if no strategy is selected.
+    """Return the balancers to compare, in the order of the options; `avg` if no strategy is selected.
 
     With `sets`, each strategy runs unchanged and with these values.
     """
@@ -194,7 +193,7 @@ def _contenders(
 
 
 def _with_values(plain: Contender, sets: Mapping[str, str]) -> Contender:
-    """Return a contender with the parameter values `sets`; its missed expectations are not failures."""
+    """Return a balancer with the parameter values `sets`; its missed expectations are not failures."""
     values, _ = canonical(sets)
     own = {**plain.parameters, **{name: item.value for name, item in values.items()}}
     return replace(plain, label=f"{plain.label}, changed", parameters=own, compared=True)

@@ -39,7 +39,8 @@ MOST_POINTS = 240
 
 
 def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> str:
-    """Return the page. `origin`: time and command to show; `of_pairs`: whether the page begins with PIP-364's table."""
+    """Return the page as HTML. `origin`: time and command to show; `of_pairs`: whether to begin with PIP-364's
+    table."""
     scenarios = grouped(runs)
     pairs = {
         "title": PAIRS_TITLE,
@@ -62,12 +63,11 @@ def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> st
 
 
 def _labels(runs: Any) -> str:
-    """Return the names of the contenders as one text, each once. A name can contain a comma."""
+    """Return the names of the balancers, each once, with separators other than commas: a name can contain a comma."""
     return " · ".join(dict.fromkeys(run.contender.label for run in runs))
 
 
 def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> dict[str, Any]:
-    """Return the values of one section of the template."""
     first = [runs[0] for _, runs in rows]
     # The axes of all plots end at the same value: a multiple of 20 %, at most 200 %.
     highest = max(run.measures.highest / 100 for run in first)
@@ -90,7 +90,7 @@ def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> dict[str,
 
 
 def _compare(runs: Sequence[Run]) -> str:
-    """Return when a contender was balanced, how many bundles it moved, and its parameters that are not defaults."""
+    """Return when a balancer reached balance, how many bundles it moved, and its parameters that are not defaults."""
     balanced, unloads = (
         figure(runs, next(column for column in COLUMNS if column.title == title))
         for title in ("balanced min", "unloads")
@@ -101,7 +101,7 @@ def _compare(runs: Sequence[Run]) -> str:
 
 
 def _row(label: str, runs: Sequence[Run]) -> list[str | tuple[str, str]]:
-    """Return the table cells of a contender. The range over the seeds is a second line in a cell."""
+    """Return the table cells of a balancer. The range over the seeds is a second line in a cell."""
     missed = next((run for run in runs if run.failed), None)
     state = ("held", "good") if missed is None else ("not held", _fault(missed))
     return [label, state, *(figure(runs, column).replace(" (", "\n").replace(")", "") for column in COLUMNS)]
@@ -144,7 +144,6 @@ def _draw_loads(axes: Axes, times: Floats, loads: Floats) -> None:
 
 
 def _draw_marks(axes: Axes, run: Run, seconds: float) -> None:
-    """Draw a mark for each time at which bundles moved or were split, higher for more bundles."""
     events = {
         "other": ([move.at for move in run.cluster.moved if move.by != "balancer"], INK),
         "splits": ([split.at for split in run.cluster.divided], COLOURS[1]),

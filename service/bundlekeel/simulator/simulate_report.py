@@ -1,4 +1,4 @@
-"""Output of `bundlekeel simulate`: measures of the contenders over seeds, and PIP-364's table of five properties."""
+"""Output of `bundlekeel simulate`: measures of the balancers over seeds, and PIP-364's table of five properties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL_WIDTH = 150
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One measure in the table. `why`: its explanation below the table."""
+    """One measure, as a column of the table. `why`: its explanation below the table."""
 
     title: str
     value: Callable[[RunMeasures], float | None]
@@ -74,7 +74,7 @@ def figure(runs: Sequence[Run], column: Column) -> str:
 
 
 def grouped(runs: Sequence[Run]) -> list[tuple[Scenario, list[tuple[str, list[Run]]]]]:
-    """Group runs by scenario, then by contender, in the order of the runs."""
+    """Group runs by scenario, then by name of the balancer, in the order of the runs."""
     groups: dict[str, tuple[Scenario, dict[str, list[Run]]]] = {}
     for run in runs:
         _, by_label = groups.setdefault(run.scenario.name, (run.scenario, {}))
@@ -88,10 +88,10 @@ def counts(run: Run) -> bool:
 
 
 def as_table(runs: Sequence[Run], width: int) -> RenderableType:
-    """Render one table of contenders per scenario, and the missed expectations.
+    """Render one table of balancers per scenario, and the missed expectations.
 
-    `width`: columns of the screen. If one row per contender does not fit (all measures of one seed need 150 columns),
-    the table has one column per contender.
+    `width`: columns of the screen. If one row per balancer does not fit (all measures of one seed need 150 columns),
+    the table has one column per balancer.
     """
     wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
     tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
@@ -135,7 +135,7 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
 
 
 def as_json(runs: Sequence[Run]) -> Json:
-    """Return all runs with all measures."""
+    """Return all runs with all measures as JSON."""
     return {
         "runs": [
             {
@@ -165,7 +165,7 @@ PAIRS_TITLE = "PIP-364's five properties, measured (median over the seeds; small
 
 
 def pair_rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Return one row per contender, with one value per property."""
+    """Return one row per balancer, with its name and one value per property of PIP-364."""
     labels = dict.fromkeys(run.contender.label for run in runs)
     return [(label, [_text(_figure(runs, label, item)) for item in PROPERTIES]) for label in labels]
 
@@ -181,7 +181,7 @@ def _text(value: float) -> str:
 
 
 def pairs_table(runs: Sequence[Run]) -> RenderableType:
-    """Render the table for a terminal."""
+    """Render PIP-364's table for a terminal."""
     listing = table("combination", *(f"{item.title}\n({item.unit})" for item in PROPERTIES), title=PAIRS_TITLE)
     for label, cells in pair_rows(runs):
         listing.add_row(label, *cells)
@@ -189,7 +189,7 @@ def pairs_table(runs: Sequence[Run]) -> RenderableType:
 
 
 def pairs_json(runs: Sequence[Run]) -> Json:
-    """Return the values of the table; null means never."""
+    """Return the values of PIP-364's table; null: never balanced."""
     labels = dict.fromkeys(run.contender.label for run in runs)
     return {
         "properties": [

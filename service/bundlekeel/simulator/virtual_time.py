@@ -62,7 +62,7 @@ class VirtualClock:
     """A `ports.Clock` that shows the virtual time of the running loop."""
 
     def boot(self) -> float:
-        """Return seconds on the boot clock."""
+        """Return the virtual time in seconds since the machine's boot."""
         return START_BOOT + asyncio.get_running_loop().time()
 
     def wall_ms(self) -> int:
@@ -70,7 +70,7 @@ class VirtualClock:
         return START_MS + int(asyncio.get_running_loop().time() * 1000)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for this long in virtual time."""
+        """Wait for these seconds of virtual time."""
         await asyncio.sleep(seconds)
 
 

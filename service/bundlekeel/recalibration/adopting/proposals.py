@@ -1,4 +1,4 @@
-"""The store of proposed thresholds. pyarrow is loaded only if calibration is on."""
+"""The store of proposed thresholds (parameters of the strategy). pyarrow is loaded only if calibration is on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bundlekeel.settings.load import LoadedSettings
 
 
 def proposals(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
-    """Return a function that opens the store. Raises ConfigError if pyarrow is missing."""
+    """Return a function that opens the store of proposed thresholds. Raises ConfigError if pyarrow is missing."""
     section = loaded.settings.section(CalibrationSettings)
     if section.mode == "off" or section.uri is None:
         return _open_nothing

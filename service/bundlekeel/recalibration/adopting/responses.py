@@ -23,7 +23,8 @@ Digest = Annotated[str, Doc("digest of the proposal")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalView(Proposal):
-    """A proposal: its `thresholds.json`, with `values` and `previous` instead of `parameters`."""
+    """Proposed thresholds: the content of a file `thresholds.json`, with `values` and `previous` instead of
+    `parameters`."""
 
     digest: Annotated[str, Doc("digest of the proposal, which `thresholds/adopt` expects")]
     path: Annotated[str, Doc("path of the file below `calibration.uri`")]
@@ -34,7 +35,7 @@ class ProposalView(Proposal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectionView(Answer):
-    """An objection to the newest proposal."""
+    """A reason why the newest proposed thresholds are not adopted."""
 
     code: Annotated[str, Doc("code of the objection", grows=Code)]
     field: Annotated[str, Doc("field of the proposal; empty: the whole proposal")]
@@ -115,7 +116,7 @@ class ThresholdsView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionView(Answer):
-    """A new adoption."""
+    """Response to the adoption of proposed thresholds."""
 
     digest: Digest
     changes: Annotated[list[ThresholdChange], Doc("changed parameters")]
@@ -124,7 +125,7 @@ class AdoptionView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReversionView(Answer):
-    """A reverted adoption."""
+    """Response to the reversion of adopted thresholds."""
 
     digest: Digest
     sentence: Sentence

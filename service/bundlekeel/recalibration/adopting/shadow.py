@@ -22,7 +22,7 @@ from bundlekeel.recalibration.adopting.comparison import Comparison, compare_pla
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShadowCycle:
-    """A cycle that the shadow strategies plan again."""
+    """A cycle of the leader, with its input and its plan, on which the shadow strategies plan again."""
 
     epoch: int
     cycle: int
@@ -47,7 +47,7 @@ class ShadowStrategies:
     def cycle_ended(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Queue a finished cycle of the leader, on which the strategies then plan. Returns immediately."""
+        """Queue a finished cycle of the leader, on which the shadow strategies then plan. Returns immediately."""
         if epoch is None or plan_input is None or result is None:
             return
         if self.busy:
@@ -62,15 +62,16 @@ class ShadowStrategies:
         return self._queued is not None
 
     def news(self) -> dict[str, Any]:
-        """Return the last comparison, if this is the first call after it; else an empty map.
+        """Return the comparisons of the last planned cycle once; later calls return an empty map.
 
-        The next cycle's journal line and history contain it. Form: {cycle, strategies: {name: fields of `Comparison`}}.
+        The next cycle's journal line and history contain them. Form: {cycle, strategies: {name: fields of
+        `Comparison`}}.
         """
         news, self._news = self._news, {}
         return news
 
     async def run(self) -> None:
-        """Plan each queued cycle, until cancelled."""
+        """Plan each queued cycle with the shadow strategies, until cancelled."""
         while True:
             await self._arrived.wait()
             await self.play()
@@ -80,7 +81,8 @@ class ShadowStrategies:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def play(self) -> None:
-        """Plan on the queued cycle, if there is one. Raises the error of a plugin, after all other strategies ran."""
+        """Plan on the queued cycle, if there is one. Raises the error of a plugin, after all other strategies have
+        run."""
         queued = self._queued
         self._arrived.clear()
         if queued is None:

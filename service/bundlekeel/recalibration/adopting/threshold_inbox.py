@@ -1,4 +1,4 @@
-"""The newest proposal of the nightly job, as the sidecar last read it."""
+"""The newest thresholds that the nightly job proposes, as the sidecar last read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ READ_SECONDS: Final = 60.0
 
 
 class ThresholdInbox:
-    """Reads the newest proposal in its own thread. `store` opens the store; after a StoreError it is called again."""
+    """Reads the newest proposed thresholds in a thread. `store` opens the store; after a StoreError it is called
+    again."""
 
     def __init__(self, store: Callable[[], CalibrationStore], telemetry: Telemetry, clock: Clock) -> None:
         self._open = store
@@ -82,7 +83,6 @@ class ThresholdInbox:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fetch(self) -> FoundDocument | None:
-        """Return the newest document. Runs in the thread."""
         if self._store is None:
             self._store = self._open()
         return self._store.newest()

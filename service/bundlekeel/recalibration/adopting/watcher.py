@@ -76,7 +76,7 @@ _LANDED: Final = ("done", "landed_elsewhere", "released")
 
 @dataclass(kw_only=True, eq=False)
 class Calibration:
-    """The calibration of one sidecar. Every replica reads the proposals; only the leader acts automatically.
+    """Watches and adopts proposed thresholds. Every replica reads proposals; only the leader acts automatically.
 
     `mode`: off, recommend or adopt. `store` opens the store of the proposals; it is called in a thread, and again after
     a StoreError. `interval_seconds`: seconds between two cycles. `no_picture` returns why there is no snapshot of the
@@ -114,7 +114,8 @@ class Calibration:
             await asyncio.sleep(self.every_seconds)
 
     async def check(self) -> None:
-        """Read the newest proposal. The leader also judges the adoption on trial and adopts or refuses proposals."""
+        """Read the newest proposal. The leader also judges adopted thresholds on trial, and adopts or refuses
+        proposals."""
         await self.inbox.read()
         if self.shared_state.leading:
             await self._judge()
@@ -155,8 +156,8 @@ class Calibration:
     def _spread(self, plan_input: PlanInput, plan: Plan) -> float:
         """Return max/mean of the brokers' scores.
 
-        During a trial, the scores use the weights from before the adoption. The values that they are compared with use
-        these weights, too, and a change of weights alone would look like a change of balance.
+        During a trial, the scores use the weights from before the adoption, as the earlier scores do: a change of
+        weights alone would look like a change of balance.
         """
         adopted = self.shared_state.desired.adopted
         if adopted is None or not self._on_trial:
@@ -172,7 +173,8 @@ class Calibration:
 
     @property
     def _on_trial(self) -> bool:
-        """Return whether an adoption is on trial. This ends, too, if the settings override all adopted values."""
+        """Return whether the adopted thresholds are on trial. A trial also ends if the settings override all of
+        them."""
         adopted = self.shared_state.desired.adopted
         return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
 
@@ -233,7 +235,7 @@ class Calibration:
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """Return the objections to the newest proposal; empty also if there is no proposal.
 
-        `person`: an operator adopts. Objections that only prevent an automatic adoption are then omitted.
+        `person`: whether an operator adopts. Objections that only prevent an automatic adoption are then omitted.
         """
         inbox, desired, now = self.inbox, self.shared_state.desired, self.clock.wall_ms()
         if inbox.unreadable is not None:
@@ -251,7 +253,8 @@ class Calibration:
         return (*objections, *self._not_by_itself(desired, now)) if by_itself else objections
 
     def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
-        """Return why the proposal cannot be adopted automatically: the gate's obstacle, or another trial."""
+        """Return why the proposal cannot be adopted automatically: the gate forbids it, or another adoption is on
+        trial."""
         objections, obstacle = [], self.gate.check(GateQuestion(action=Action.ADOPTION))
         if obstacle is not None:
             detail = obstacle.detail or "nothing is adopted by itself then"
@@ -458,7 +461,6 @@ def _other_adoption(adopted: Adopted | None) -> Conflict:
 
 
 def _changes(current: Parameters, document: Thresholds | None) -> list[ThresholdChange]:
-    """Return the parameters that the proposal changes; empty without a proposal."""
     return [] if document is None else list(difference(current, document))
 
 
@@ -473,8 +475,8 @@ def _adopted_view(
 ) -> AdoptedView:
     """Return the adoption and the results of its trial.
 
-    `values`: adopted values in effect. `before`, `after`: results before and since the adoption. `obstacle`: code of
-    the last cycle's obstacle; "": none.
+    `values`: adopted values in effect. `before`, `after`: results before and since the adoption. `obstacle`: why the
+    leader's last cycle could not balance, as a code; "": it could.
     """
     trial = TrialView(
         seconds=after.seconds,

@@ -1,4 +1,5 @@
-"""Choose the best candidate by some days, and confirm the choice by held-out days, which the search did not use."""
+"""Choose the best candidate (settings to test) by some days, and confirm it by held-out days, which the search did not
+use."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Day = TypeVar("Day", int, str)
 class Choice:
     """The candidate to propose, or the present settings if no candidate is better; `reason` says why.
 
-    present, chosen: measures of the present settings and of `candidate` on the held-out blocks.
+    present, chosen: measures of the present settings and of `candidate` on the held-out blocks (hours of history).
     """
 
     candidate: Candidate
@@ -49,12 +50,11 @@ def choose(
     tolerance: float = EQUAL,
     seed: int = 0,
 ) -> Choice:
-    """Return the best candidate by the blocks `train` if the blocks `held_out` confirm it, else the present settings.
+    """Return the candidate (settings) that is best on `train` and confirmed on `held_out`, else the present settings.
 
-    Only the best candidate is compared on `held_out`: a choice among many would make these blocks part of the search.
-    On `held_out`, this candidate must not be worse (`search.worse`) and must move less with high certainty.
-
-    Raises ValueError if `train` or `held_out` is empty.
+    `train`, `held_out`: numbers of blocks (hours of history). Only the best candidate is compared on `held_out`: a
+    choice among many would make these blocks part of the search. There it must not be worse (`search.worse`), and
+    certainly need fewer moves. Raises ValueError if `train` or `held_out` is empty.
     """
     before = tried.results[tried.present]
     first, blocks = set(train) & set(before), set(held_out) & set(before)
@@ -79,7 +79,7 @@ def describe_gain(before: CandidateMeasures, after: CandidateMeasures) -> str:
 
 
 def _no_gain(before: ByBlock, after: ByBlock, blocks: Collection[int], seed: int) -> str:
-    """Return why it is not certain that `after` moves less; empty if it is certain."""
+    """Return why it is not certain that `after` has fewer moves than `before`; empty if it is certain."""
     now = {block: after[block] for block in blocks if block in after}
     moves = measures_of(now, seed=seed, before=before).moves_per_hour
     if moves.high < 0:

@@ -63,7 +63,7 @@ def traffic_of(
     dtype: DTypeLike = np.float32,
     per_unit: Mapping[str, Floats] | None = None,
 ) -> RecordedTraffic:
-    """Return the traffic of recorded frames, with the last frame of each period of `period_ms`.
+    """Return the traffic of recorded frames, using only the last frame of each period of `period_ms`.
 
     frames: in order of time. dtype: type of the bundles' rates; float32 needs half the memory, float64 gives plans
     identical to the recorded ones. per_unit: usage per unit of traffic by broker, shape (6, 4); for other brokers it is
@@ -93,7 +93,7 @@ def _last_of_each(frames: Iterable[Frame], period_ms: int) -> Iterator[Frame]:
 
 @dataclass(slots=True)
 class _Names:
-    """Assigns an index to each name, in order of first appearance. The result for the last list is cached."""
+    """Assigns an index to each name, in order of first appearance. The last result of `indices_of` is cached."""
 
     place: dict[str, int] = field(default_factory=dict)
     _last: tuple[list[str], Ints] | None = None
@@ -116,7 +116,7 @@ class _Names:
 
 @dataclass(slots=True)
 class _FrameCollector:
-    """Collects the contents of frames, until `traffic` converts them to arrays.
+    """Collects recorded frames (one per period), until `traffic` converts them to dense arrays.
 
     `averages`: averages of bundles at their first report. `first`: number of different bundles so far.
     """
@@ -135,7 +135,6 @@ class _FrameCollector:
     start: str = ""
 
     def add(self, frame: Frame) -> None:
-        """Add the frame of one period."""
         document, brokers, bundles = frame.document, frame.brokers, frame.bundles
         here, rows = self.brokers.indices_of(brokers.names.tolist()), self.bundles.indices_of(bundles.names.tolist())
         owner = self.brokers.indices_of(bundles.texts[:, 0].tolist())
@@ -168,7 +167,6 @@ class _FrameCollector:
         return self.texts.setdefault(dumped(value), len(self.texts))
 
     def traffic(self, per_unit: Mapping[str, Floats]) -> RecordedTraffic:
-        """Return all periods as dense arrays."""
         bundles, bundle_rank = self.bundles.sorted()
         brokers, broker_rank = self.brokers.sorted()
         arrays = self._of_bundles(bundle_rank, broker_rank) | self._of_brokers(broker_rank)
@@ -231,7 +229,7 @@ class _FrameCollector:
 
 
 def _once(values: NDArray[Any]) -> NDArray[Any]:
-    """Return only the first row if all rows (periods) are equal, to save memory."""
+    """Return only the first row if all rows (periods) are equal, to save memory; else all rows."""
     return values[:1].copy() if (values == values[:1]).all() else values
 
 
@@ -285,7 +283,8 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def _fill_unknown(slope: Floats, limit: Floats) -> Floats:
-    """Replace a broker's unknown slopes by the median of the other brokers, in proportion to the limits."""
+    """Replace a broker's unknown usage per unit of traffic by the other brokers' median, in proportion to the
+    limits."""
     measured = (slope > 0) & (limit > 0)
     if not measured.any() or measured.all():
         return slope

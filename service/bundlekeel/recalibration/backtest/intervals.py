@@ -26,7 +26,7 @@ _SECONDS, _PERIODS, _MOVES, _WIDTH = 0, 1, 3, len(_COLUMNS)
 
 
 def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> HeldOutMeasures:
-    """Return the means over all counted time, with intervals.
+    """Return a candidate's mean measures over all counted time, with bootstrap intervals.
 
     Args:
         blocks: measures by block. The interval of a single block is its mean. Without a block, all values are 0.
@@ -52,7 +52,8 @@ def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) ->
 
 
 def chance(before: ByBlock, after: ByBlock, blocks: Collection[int], tolerance: float, *, seed: int = 0) -> float:
-    """Return the share (0 to 1) of resamples of `blocks` in which `after` moves less than `before` and is not worse."""
+    """Return the share (0 to 1) of resamples of `blocks` in which `after` has fewer moves than `before` and is not
+    worse."""
 
     def confirmed(rows: Floats, axis: int = -1) -> Floats:
         then, now = rows[:_WIDTH].sum(axis), rows[_WIDTH:].sum(axis)
@@ -78,12 +79,11 @@ def worse(before: Floats, after: Floats, tolerance: float) -> tuple[Bools, Bools
 
 
 def sums_of(measures: CandidateMeasures) -> Floats:
-    """Return the sums that `worse` compares."""
+    """Return the sums in a candidate's measures that `worse` compares, as an array."""
     return np.array([getattr(measures, name) for name in _COLUMNS])
 
 
 def _resample(rows: Floats, statistic: Callable[..., Floats], seed: int) -> Any:
-    """Return scipy's bootstrap of a statistic over the columns (blocks) of `rows`."""
     if rows.shape[1] < 2:
         # scipy needs two observations. Repeating the only block does not change the quotients.
         rows = np.repeat(rows.sum(axis=1, keepdims=True), 2, axis=1)
@@ -98,7 +98,7 @@ def _table(results: ByBlock, blocks: Collection[int]) -> Floats:
 
 
 def _quotients(sums: Floats) -> Floats:
-    """Return the measures in the order of `HeldOutMeasures`."""
+    """Convert sums (rows: `_COLUMNS`) to means per second, hour or day, in the order of `HeldOutMeasures`."""
     seconds, _, weighted, moves, thrash, overloaded = sums
     days = seconds / DAY_SECONDS
     return np.stack(

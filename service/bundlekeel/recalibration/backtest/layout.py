@@ -1,4 +1,4 @@
-"""The broker of each bundle in one candidate's run, and the tables of the snapshot that follow from it."""
+"""The broker of each bundle in one candidate's run, and the tables of a snapshot with these owners."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class BundlePieces:
         self._texts = np.array(self.names, dtype=object)
 
     def texts(self, rows: Ints) -> tuple[str, ...]:
-        """Return the names of the pieces with these indices."""
+        """Return the names of the pieces (bundles or halves) with these indices."""
         return tuple(self._texts[rows].tolist())
 
     def move(self, row: int, owner: int) -> None:
-        """Set the owner of a piece to another broker, by index."""
+        """Set the owner of a piece (bundle or half) to another broker, by index."""
         self.owner[row] = owner
         self.version += 1
 
@@ -55,10 +55,10 @@ class BundlePieces:
         self._add([(name, column, share, owner, True) for name in children_of(self.names[row], (at,))])
 
     def onto(self, bundles: tuple[str, ...], recorded: Ints, brokers: Ints) -> BundlePieces:
-        """Return these pieces at the same brokers, for another part of the history with other indices.
+        """Return these pieces at the same brokers, with the indices of the next part of the history.
 
-        bundles: names of its recorded bundles. recorded: their owners, used for bundles that are new or whose broker is
-        absent. brokers: new index by old index of a broker, -1: absent; the additional last entry is -1.
+        bundles: names of the recorded bundles there. recorded: their owners, used for bundles that are new or whose
+        broker is absent. brokers: new index by old index of a broker, -1: absent; the additional last entry is -1.
         """
         pieces = BundlePieces(bundles, recorded)
         place = dict(pieces.place)
@@ -78,7 +78,7 @@ class BundlePieces:
         return pieces
 
     def _add(self, pieces: Sequence[tuple[str, int, float, int, bool]]) -> None:
-        """Add halves: name, column, share, owner, alive."""
+        """Add pieces, each as (name, column, share, owner, alive)."""
         names, column, share, owner, alive = zip(*pieces, strict=True)
         self.place |= {name: len(self.names) + number for number, name in enumerate(names)}
         self.names += names
@@ -114,9 +114,9 @@ class BundlePieces:
 class OwnershipLayout:
     """Arrays of a snapshot that depend only on the owners of bundles and on which brokers are present.
 
-    here: indices of the present brokers. rows: pieces in the order of the snapshot; `owner`: row of each one's broker.
-    apart: pieces that are not at their recorded broker. touched (B,): whether the load of a broker differs from the
-    recorded load for this reason.
+    here: indices of the present brokers. rows: pieces (bundles or halves) in the order of the snapshot; `owner`: row of
+    each one's broker. apart: pieces that are not at their recorded broker. touched (B,): whether the load of a broker
+    differs from the recorded load for this reason.
     """
 
     here: Ints
@@ -133,7 +133,7 @@ class OwnershipLayout:
 
 
 def layout_of(pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits) -> OwnershipLayout:
-    """Return the layout of a period."""
+    """Return the owners and the order of the pieces (bundles and halves) that are visible in a period."""
     brokers = period.traffic.brokers
     here = np.flatnonzero(period.traffic.present[period.number])
     row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last entry is for pieces without a broker
@@ -165,7 +165,6 @@ def layout_of(pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits)
 
 
 def _namespaces(traits: StaticTraits, columns: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Return the namespaces in order of first appearance, and each bundle's index in them."""
     present, first, place = np.unique(traits.namespace[columns], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
@@ -192,8 +191,8 @@ def broker_table(
 ) -> BrokerTable:
     """Return the brokers with the reports that they would write if they owned the bundles of this run.
 
-    A broker with exactly its recorded bundles has its recorded report. Other brokers have the recorded values plus
-    usage per unit of traffic times their additional traffic, and a new report at least every `every_ms`.
+    A broker with exactly its recorded bundles has its recorded report. The report of another broker is corrected for
+    the traffic that it gained or lost, and is at most `every_ms` ms old.
     """
     here, traffic, number = layout.here, period.traffic, period.number
     usage, carried, topics = traffic.usage[number], traffic.carried[number], traffic.topics[number]
@@ -232,7 +231,7 @@ def _flags(values: tuple[int, ...], rows: list[int]) -> tuple[bool, ...]:
 
 
 def bundle_table(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod) -> BundleTable:
-    """Return the visible bundles with their values of this period."""
+    """Return the visible pieces (bundles and halves) with their values of this period."""
     columns = pieces.column[layout.rows]
     latest, short, long = (table[columns] for table in (period.rates, period.short, period.long))
     counts = period.counts[columns]

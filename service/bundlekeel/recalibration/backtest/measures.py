@@ -1,4 +1,4 @@
-"""Candidates (settings that a back-test runs) and their measures, which are additive over chunks."""
+"""Candidates (settings that a back-test runs) and their measures, which can be added over parts of the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """JSON of the settings: equal for equal settings."""
+        """The settings as JSON: equal for equal settings."""
         settings = {"changes": dict(sorted(self.changes.items())), "cycle_seconds": float(self.cycle_seconds)}
         return json.dumps(settings, separators=(",", ":"))
 
@@ -94,16 +94,16 @@ class CandidateMeasures:
 
     @property
     def imbalance(self) -> float:
-        """Time mean of max/mean - 1; 0 without time."""
+        """Mean over time of the imbalance (max/mean - 1 of the brokers' scores); 0 without counted time."""
         return self.weighted / self.seconds if self.seconds else 0.0
 
     @property
     def moves_per_day(self) -> float:
-        """Moves per day of counted time; 0 without time."""
+        """Moves per day of counted time; 0 without counted time."""
         return self.per_day(self.moves)
 
     def per_day(self, figure: float) -> float:
-        """Return a sum per day of counted time; 0 without time."""
+        """Convert a sum over the counted time to a value per day; 0 without counted time."""
         return figure * DAY_SECONDS / self.seconds if self.seconds else 0.0
 
     def row(self) -> dict[str, float]:
@@ -112,7 +112,7 @@ class CandidateMeasures:
 
     @staticmethod
     def of_row(row: Mapping[str, float]) -> CandidateMeasures:
-        """Return the measures of a row made by `row`. Other columns are ignored. Raises KeyError if one is missing."""
+        """Return the measures in a table row. Other columns are ignored. Raises KeyError if a column is missing."""
         return CandidateMeasures(**{name: float(row[name]) for name in FIGURES})
 
 

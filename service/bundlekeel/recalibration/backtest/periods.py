@@ -66,7 +66,7 @@ class StaticTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPeriod:
-    """One snapshot: period `number` of `traffic`. Arrays as there, without their first dimension.
+    """One snapshot: period `number` of `traffic`, with arrays as in `RecordedTraffic`, but of this period only.
 
     Averages of bundles are rounded as in a snapshot. `shape`: number that changes if recorded owners, present brokers
     or conditions differ from the period before. `arrived`: bundles that are reported for the first time, each with the
@@ -91,14 +91,15 @@ class TrafficPeriod:
 
 
 def parse_start(traffic: RecordedTraffic) -> StartState:
-    """Parse `traffic.start`. Raises HistoryError if it does not fit this release."""
+    """Parse the leader's recorded state in `traffic.start`. Raises HistoryError if it does not fit this release."""
     document = json.loads(traffic.start)
     kinds = {"params": Parameters, "memory": StrategyMemory, "ledger": Ledger, "guard": GuardState}
     return StartState(**{part: restored(kind, part_of(document, part)) for part, kind in kinds.items()})
 
 
 def traits(traffic: RecordedTraffic) -> StaticTraits:
-    """Return the traits of brokers from `traffic.traits`, and of bundles from their names."""
+    """Return the values that never change: those of brokers from `traffic.traits`, those of bundles from their
+    names."""
     recorded = json.loads(traffic.traits)
     rows = [recorded[broker] for broker in traffic.brokers]
     place: dict[str, int] = {}
@@ -173,14 +174,14 @@ def _seconds(wall_ms: Ints) -> Floats:
 
 
 class _ConditionsReader:
-    """Reads the conditions of each period. They are cached, because they are often equal to those before."""
+    """Reads the conditions (inputs of a plan except traffic) of each period. Caches the last, as the next are often
+    equal."""
 
     def __init__(self, traffic: RecordedTraffic) -> None:
         self._traffic = traffic
         self._last: tuple[bytes, RecordedConditions] | None = None
 
     def at(self, period: int) -> RecordedConditions:
-        """Return the conditions of a period."""
         row = self._traffic.members[period]
         key = row.tobytes()
         if self._last is None or self._last[0] != key:
@@ -198,7 +199,8 @@ class _ConditionsReader:
 
 
 def _arrived(traffic: RecordedTraffic, number: int, reported_before: Bools) -> tuple[tuple[int, int], ...]:
-    """Return the bundles that are reported for the first time, each with the index of its parent."""
+    """Return the bundles that are reported for the first time, each with the bundle that it was split from (-1:
+    none)."""
     new = np.flatnonzero((traffic.owner[number] >= 0) & ~reported_before).tolist()
     if not new:
         return ()
@@ -219,7 +221,6 @@ def _arrived(traffic: RecordedTraffic, number: int, reported_before: Bools) -> t
 
 
 def _add_parent(parents: dict[str, list[tuple[int, int, int]]], text: str, place: int) -> None:
-    """Add a bundle as a possible parent of new bundles, unless its name has no hash range."""
     try:
         name = parse_bundle(text)
     except ValueError:

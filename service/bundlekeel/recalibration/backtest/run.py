@@ -68,9 +68,9 @@ def backtest(
     """Run every candidate through all periods. The first `warm` periods are not counted.
 
     Returns one result per candidate and day with counted periods, in the order of candidates, then days. `observe` is
-    called with each step. digests: compute the digest of each snapshot, so that plan hashes can be compared with the
-    recorded ones. Raises ConfigError if a candidate's value is out of range, and HistoryError if the recorded state
-    does not fit this release.
+    called after each period of a candidate. digests: compute the digest of each snapshot, so that plan hashes can be
+    compared with the recorded ones. Raises ConfigError if a candidate's value is out of range, and HistoryError if the
+    recorded state does not fit this release.
     """
     return unbroken([Chunk(traffic=traffic, warm=warm)], candidates, observe=observe, digests=digests)
 
@@ -122,7 +122,7 @@ _NO_DIGEST: Final = "back-test"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateStep:
-    """One period of a run.
+    """Result of one period of a candidate's run.
 
     `inputs`, `result`: None if no plan was due. `agrees`: whether every bundle is at its recorded broker.
     """
@@ -136,7 +136,7 @@ class CandidateStep:
 
 @dataclass(slots=True)
 class _Day:
-    """Sums of one day of a run, from which its measures are computed."""
+    """Sums of a candidate's run over one day."""
 
     scores: list[Floats] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -144,12 +144,10 @@ class _Day:
     figures: dict[str, float] = field(default_factory=dict)
 
     def add(self, **figures: float) -> None:
-        """Add to the sums."""
         for name, value in figures.items():
             self.figures[name] = self.figures.get(name, 0.0) + value
 
     def measures(self) -> CandidateMeasures:
-        """Return the measures of the day."""
         table = np.array(self.scores)
         takes = ~np.isnan(table)
         hours = np.array(self.hours, dtype=np.int64)
@@ -160,8 +158,7 @@ class _Day:
 class CandidateRun:
     """One candidate's run through recorded traffic. `step` advances the run by one period.
 
-    `digests`: compute the digest of each snapshot, so that plan hashes can be compared with the recorded ones. This is
-    slow.
+    `digests`: compute the digest of each snapshot, for comparable plan hashes. This is slow.
     """
 
     def __init__(
@@ -220,7 +217,7 @@ class CandidateRun:
         return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees, inputs=inputs, result=result)
 
     def days(self) -> list[tuple[int, CandidateMeasures]]:
-        """Return the measures by day."""
+        """Return each day (number since 1970-01-01, UTC) with its measures, in order."""
         by_day = dict(self._past)
         for day, sums in self._days.items():
             by_day[day] = by_day.get(day, CandidateMeasures()) + sums.measures()
@@ -307,7 +304,7 @@ class CandidateRun:
         return replace(state, recent_brokers=start.recent_brokers, quarantined=start.quarantined)
 
     def _owned(self, state: GuardState) -> dict[str, frozenset[str]]:
-        """Return the bundles in this run of each draining broker."""
+        """Return, for each draining broker, the bundles that it owns in this run."""
         rows = {broker: self._row[broker] for broker in state.draining if broker in self._row}
         pieces = self._pieces
         return {
@@ -329,7 +326,8 @@ class CandidateRun:
             self._divide(period, split, day)
 
     def _divide(self, period: TrafficPeriod, split: Split, day: _Day) -> None:
-        """Halve a bundle, if it has at least two topics and two hashes."""
+        """Split a bundle into halves if it has at least two topics and two hashes, else record that the split
+        failed."""
         pieces, name = self._pieces, parse_bundle(split.bundle)
         row = pieces.place[split.bundle]
         topics = float(period.counts[pieces.column[row], 0]) * float(pieces.share[row])

@@ -68,12 +68,12 @@ class SearchSpace:
         return [value for value in values if value != self._own(name)]
 
     def at(self, name: str, steps: float) -> float | int:
-        """Return the parameter's present value plus this many steps, limited to range and reach."""
+        """Return the parameter's present value plus a number of steps, limited to its range and to `reach`."""
         low, high = self._ends(name)
         return stepped(name, self._own(name), min(max(steps, low), high))
 
     def moved(self, name: str, value: float, steps: float) -> float | int:
-        """Return a value plus this many steps, limited to range and reach."""
+        """Return a parameter's value plus a number of steps, limited to its range and to `reach`."""
         target = stepped(name, value, steps)
         if self.reach is None or steps_between(name, self._own(name), target) <= self.reach + 1e-9:
             return target
@@ -83,7 +83,8 @@ class SearchSpace:
         return float(getattr(self.base, name))
 
     def _ends(self, name: str) -> tuple[float, float]:
-        """Return how many steps down and up are within range and reach; (0, 0) if the present value is out of range."""
+        """Return how many steps down and up `reach` and the range allow; (0, 0) if the present value is out of
+        range."""
         row, own = RANGES[name], self._own(name)
         if not row.minimum <= own <= row.maximum or (row.factor and own <= 0):
             return 0.0, 0.0
@@ -95,14 +96,15 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedCandidates:
-    """The tested candidates and their results, both by key. `present`: key of the present settings."""
+    """The tested candidates (settings) and their results, by `Candidate.key`. `present`: key of the present
+    settings."""
 
     present: str
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     results: Mapping[str, ByBlock] = field(default_factory=dict)
 
     def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByBlock]) -> TriedCandidates:
-        """Return these candidates and additional ones with their results."""
+        """Return a copy with additional candidates and their results."""
         added = {candidate.key: candidate for candidate in candidates}
         return replace(self, candidates={**self.candidates, **added}, results={**self.results, **results})
 
@@ -113,7 +115,7 @@ def present() -> Candidate:
 
 
 def grid(strategy: str, space: SearchSpace, *, points: int = 3) -> list[Candidate]:
-    """Return a strategy's first round: unchanged, its main parameters combined, and each other parameter alone."""
+    """Return a strategy's first candidates: unchanged, its main parameters combined, and each other parameter alone."""
     own = changes_to(strategy, space.base)
     names = space.names_of(strategy)
     main = [name for name in PAIRS.get(strategy, ()) if name in names]
@@ -132,8 +134,8 @@ def grid(strategy: str, space: SearchSpace, *, points: int = 3) -> list[Candidat
 def neighbours(
     candidate: Candidate, space: SearchSpace, *, steps: float = 1.0, without: Collection[str] = ()
 ) -> list[Candidate]:
-    """Return the candidate with each parameter of its strategy, except `without`, changed by this many steps up and
-    down."""
+    """Return candidates that differ from this one in one parameter, by `steps` steps up or down. `without`: names to
+    skip."""
     strategy = strategy_of(candidate, space.base)
     candidates = []
     for name in space.names_of(strategy):
@@ -151,7 +153,7 @@ def neighbours(
 
 
 def together(candidates: Sequence[Candidate], base: Parameters) -> list[Candidate]:
-    """Combine each pair of candidates of the same strategy. If both change a parameter, the first one's value
+    """Combine each two candidates (settings) of one strategy. If both change a parameter, the first one's value
     applies."""
     combined = []
     for one, other in combinations(candidates, 2):
@@ -201,7 +203,7 @@ def search(
 def ranked(
     tried: TriedCandidates, *, blocks: Collection[int] | None = None, tolerance: float = 0.01, seed: int = 0
 ) -> list[Candidate]:
-    """Return the candidates, best first.
+    """Return the tested candidates (settings), best first.
 
     The first criterion is the likely saving of moves (`saving`). Among candidates that save nothing, the present
     settings are first. Then the order is by less imbalance, fewer moves, fewer changes, and key.
@@ -220,9 +222,8 @@ def saving(
 ) -> float:
     """Return the share of moves that a candidate saves, times the chance that other blocks confirm it `TIMES` times.
 
-    0: it saves no moves. One additional move changes all later ones, so a mean can be good by luck, and the best mean
-    of many candidates mostly is. The chance ranks a certain small gain above a large one that held-out blocks would
-    reject.
+    0: it saves no moves. The chance ranks a certain small gain above a large one that may be luck: one additional move
+    changes all later ones.
     """
     before, after = tried.results[tried.present], tried.results[key]
     shared = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
@@ -233,7 +234,7 @@ def saving(
 
 
 def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
-    """Return the parameters of a strategy that had no effect when changed alone."""
+    """Return the parameters of a strategy that did not change the results when they alone were changed."""
     own = changes_to(strategy, space.base)
     plain = tried.results[_candidate(strategy, own).key]
     same: dict[str, bool] = {}
@@ -245,7 +246,7 @@ def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozense
 
 
 def _without_equals(candidates: Sequence[Candidate], tried: TriedCandidates) -> list[Candidate]:
-    """Return the candidates, and omit each one whose results are exactly those of an earlier one."""
+    """Return the candidates, without each one that has exactly the results of an earlier one."""
     distinct: list[Candidate] = []
     for candidate in candidates:
         if all(tried.results[candidate.key] != tried.results[other.key] for other in distinct):
@@ -254,9 +255,9 @@ def _without_equals(candidates: Sequence[Candidate], tried: TriedCandidates) -> 
 
 
 def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> list[Candidate]:
-    """Return the candidate with the least imbalance that does not move more than the present settings.
+    """Return the candidate with the least imbalance that does not move more than the present settings, as a list.
 
-    The list is empty if its results are those of the present settings.
+    The list is empty if no candidate with other results than the present settings qualifies.
     """
     now = tried.results[tried.present]
     totals = {key: total(results, blocks) for key, results in tried.results.items()}
@@ -266,7 +267,7 @@ def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> li
 
 
 def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """Return as text the measure in which `after` is worse (`intervals.worse`), with both values; empty: none is."""
+    """Return the measure in which `after` is worse than `before` (`intervals.worse`), with both values; empty: none."""
     imbalance, overload = intervals.worse(intervals.sums_of(before), intervals.sums_of(after), tolerance)
     if imbalance:
         return max_mean(before.imbalance, after.imbalance)
@@ -277,7 +278,7 @@ def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float)
 
 
 def total(results: ByBlock, blocks: Collection[int] | None = None) -> CandidateMeasures:
-    """Return the sum of the measures of these blocks; None: of all blocks."""
+    """Return the sum of a candidate's measures over these blocks; None: over all blocks."""
     return CandidateMeasures.sum(
         measures for block, measures in sorted(results.items()) if blocks is None or block in blocks
     )
@@ -310,5 +311,4 @@ def _candidate(strategy: str, changes: Mapping[str, Value], cycle_seconds: float
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates without duplicates, in the same order."""
     return list({candidate.key: candidate for candidate in reversed(list(candidates))}.values())[::-1]

@@ -82,13 +82,13 @@ class RecordedTraffic:
 
     @property
     def params(self) -> Parameters:
-        """The recorded parameters."""
+        """The recorded strategy parameters of the first period."""
         document = json.loads(self.start)
         params: Parameters = restored(Parameters, part_of(document, "params"))
         return params
 
     def to_bytes(self) -> bytes:
-        """Return everything as bytes (numpy's npz, not compressed)."""
+        """Return this traffic as bytes (numpy's npz, not compressed)."""
         header = json.dumps({name: getattr(self, name) for name in _TEXTS}, ensure_ascii=False)
         out = io.BytesIO()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
@@ -109,7 +109,7 @@ class RecordedTraffic:
             raise HistoryError(f"no traffic of a back-test: {error!r}") from None
 
     def part(self, begin: int, end: int, averages: Averaging) -> RecordedTraffic:
-        """Return the periods from `begin` to before `end`. `averages`: state at `begin`. No array is copied."""
+        """Return the periods from `begin` to before `end`. `averages`: those at `begin`. No array is copied."""
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in _BY_PERIOD}
         cut |= {name: rows[begin:end] for name in _MAYBE if len(rows := getattr(self, name)) > 1}
         cut |= {"short": averages.short.copy(), "long": averages.long.copy(), "samples": averages.samples.copy()}
@@ -127,7 +127,8 @@ _MAYBE: Final = ("counts", "limit", "intervals")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Some periods. The first `warm` are not counted: a candidate first has to move bundles from recorded owners."""
+    """Consecutive periods. The first `warm` are not counted: a candidate first has to move bundles from recorded
+    owners."""
 
     traffic: RecordedTraffic
     warm: int
@@ -164,7 +165,7 @@ class Averaging:
         self._seen = traffic.owner[0] >= 0
 
     def advance(self, traffic: RecordedTraffic, period: int) -> None:
-        """Advance to this period, which must not be before the present one."""
+        """Update the averages up to this period, which must not be before the present one."""
         while self.period < period:
             self.period += 1
             self._add(traffic, self.period)
@@ -202,6 +203,6 @@ class Averaging:
 
 
 def part_of(document: dict[str, Any], part: str) -> dict[str, Any]:
-    """Return the members of one part of a recorded document (`params.strategy` -> `strategy`)."""
+    """Return the values of one part of a recorded document, without its prefix (`params.strategy` -> `strategy`)."""
     start = f"{part}."
     return {path.removeprefix(start): value for path, value in document.items() if path.startswith(start)}

@@ -26,10 +26,8 @@ MOST_FILE_BYTES: Final = 64 << 20
 class HistoryFile:
     """One immutable file with the segments `first` to `last` of an epoch, all of one hour (`date`: YYYY-MM-DD, UTC).
 
-    A segment is usually one minute of recorded cycles.
-
-    A single segment is `{epoch}-{seq}.parquet`. Several, merged after their hour, are `{epoch}-{first}-{last}.parquet`.
-    That file replaces the files of those segments, even if they still exist.
+    A segment is usually one minute of recorded cycles. Its file is `{epoch}-{seq}.parquet`. The file of several, merged
+    after their hour, is `{epoch}-{first}-{last}.parquet`. It replaces their files, even if those still exist.
     """
 
     date: str
@@ -41,22 +39,22 @@ class HistoryFile:
 
     @property
     def name(self) -> str:
-        """File name."""
+        """Name of the file, without its directory."""
         seqs = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
         return f"{self.epoch}-{seqs}.parquet"
 
     @property
     def folder(self) -> str:
-        """Directory below the store's root."""
+        """Directory of the file, relative to the store's root."""
         return f"date={self.date}/hour={self.hour:02d}"
 
     @property
     def path(self) -> str:
-        """Directory and name, below the store's root."""
+        """Directory and name of the file, relative to the store's root."""
         return f"{self.folder}/{self.name}"
 
     def covers(self, other: HistoryFile) -> bool:
-        """Return whether this file replaces the other one, which is smaller."""
+        """Return whether this file contains all segments of the smaller file `other`, and thus replaces it."""
         place = (self.date, self.hour, self.epoch) == (other.date, other.hour, other.epoch)
         inside = self.first <= other.first and other.last <= self.last
         return place and inside and (self.first, self.last) != (other.first, other.last)
@@ -78,7 +76,7 @@ class HistorySpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Segment:
-    """One segment of the local log. It is published as one file of the store."""
+    """One segment of the local log, usually a minute of cycles. It is published as one file of the history store."""
 
     epoch: int
     seq: int
@@ -91,7 +89,7 @@ def hour_of(wall_ms: int) -> tuple[str, int]:
 
 
 def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
-    """Return the files without those that a larger file replaces, in the order of epochs and segments."""
+    """Return the files without those that a merged file replaces, in the order of epochs and segments."""
     by_place: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in files:
         by_place.setdefault((file.date, file.hour, file.epoch), []).append(file)
@@ -160,7 +158,7 @@ def mixed(clusters: Mapping[str, Sequence[HistoryFile]]) -> str:
 
 
 class HistoryStore(Protocol):
-    """The store of history: files by date and hour.
+    """The store of the history (recorded cycles of leaders): files by date and hour.
 
     Methods raise StoreError if the store fails or is full, and HistoryError if a file is unreadable.
     """
@@ -210,7 +208,7 @@ class HistoryWal(Protocol):
     """
 
     def append(self, epoch: int, record: HistoryRecord) -> None:
-        """Write a record to the open segment, or to a new one for another epoch.
+        """Write a record to the open segment, or to a new one if none of this epoch is open.
 
         The record is on disk when this returns, and not at all if it raises StoreError.
         """
@@ -249,14 +247,15 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDocument:
-    """A proposal as stored. `path`: path below the store's root. `data`: at most the first `MAX_BYTES` + 1 bytes."""
+    """The nightly job's proposal as stored. `path`: path below the store's root. `data`: at most the first `MAX_BYTES`
+    + 1 bytes."""
 
     path: str
     data: bytes
 
 
 class CalibrationStore(Protocol):
-    """A directory of proposals: `{root}/{date}/thresholds.json`, with the date of the run as 2026-11-21 (UTC).
+    """A directory of the nightly job's proposals: `{root}/{date}/thresholds.json` (date of the run, UTC: 2026-11-21).
 
     The newest proposal is the one of the latest date. Without directories of dates, it is a `thresholds.json` in the
     root. The sidecar never writes to this store.

@@ -2,7 +2,7 @@
 
 A `Frame` is everything that `plan()` reads, as two tables (brokers, bundles) and one document of plain values. A
 `HistoryRecord` contains the changes since the last record (`full`: all values) and the outcome. Values are not rounded
-here: the snapshot rounds before planning, so that a record replays to the same plan hash (design 9).
+here: the snapshot rounds before planning, so that a record replays to the same plan hash.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Changes of a table: the old index of each row (None: order unchanged), and new or changed rows with indices."""
+    """Changes of a table. order: old numbers of the rows (None: unchanged). index, table: the new or changed rows."""
 
     order: Runs | None
     index: Ints
@@ -103,7 +103,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleOutcome:
-    """Outcome of a cycle.
+    """Outcome of a recorded cycle: its plan and whether it was executed.
 
     `details`: moves, splits, refusals by code, and the cycle's journal line. `software`: releases of Bundlekeel, Python
     and numpy, which can explain why planning again gives another result. `skipped`: number of cycles without a plan
@@ -168,7 +168,7 @@ def recorded(
 
 
 def changes(before: Table | None, now: Table) -> Rows:
-    """Return the changes from `before` to `now`. A row is unchanged only if all bits are equal."""
+    """Return the changes from the table `before` to `now`. A row is unchanged only if all bits are equal."""
     if before is None:
         return Rows(None, np.arange(len(now), dtype=np.int64), now)
     same = len(before) == len(now) and before.names.tolist() == now.names.tolist()
@@ -186,7 +186,7 @@ def changes(before: Table | None, now: Table) -> Rows:
 
 
 def changed(before: Table | None, rows: Rows) -> Table:
-    """Apply `rows` to `before`. Raises IndexError if they do not belong together."""
+    """Apply the changes `rows` to the table `before`. Raises IndexError if they do not belong together."""
     if before is None:
         return rows.table
     place = np.arange(len(before), dtype=np.int64) if rows.order is None else places_of(rows.order)
@@ -202,7 +202,7 @@ def changed(before: Table | None, rows: Rows) -> Table:
 
 
 def runs_of(place: Ints) -> Runs:
-    """Convert the old index of each row (-1: new row) to runs."""
+    """Convert the old number of each row (-1: new row) to runs of consecutive rows."""
     if len(place) == 0:
         return ()
     step = np.where(place[:-1] < 0, place[1:] >= 0, place[1:] != place[:-1] + 1)
@@ -212,13 +212,13 @@ def runs_of(place: Ints) -> Runs:
 
 
 def places_of(runs: Runs) -> Ints:
-    """Convert runs to the old index of each row (-1: new row)."""
+    """Convert runs of consecutive rows to the old number of each row (-1: new row)."""
     parts = [np.arange(at, at + size) if at >= 0 else np.full(size, -1) for at, size in runs]
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
 
 
 def document_changes(before: Document, now: Document) -> Document:
-    """Return the changes from `before` to `now`.
+    """Return the changes from one document (values by path) to the next.
 
     The keys are `=` (new values by path), `~` (changed members of maps) and `-` (removed paths).
     """
@@ -237,7 +237,7 @@ def document_changes(before: Document, now: Document) -> Document:
 
 
 def changed_document(before: Document, change: Document) -> Document:
-    """Apply the result of `document_changes` to `before`."""
+    """Return the document `before` with the changes from `document_changes`."""
     document: Document = {path: value for path, value in before.items() if path not in change.get("-", ())} | change[
         "="
     ]

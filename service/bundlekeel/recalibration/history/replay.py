@@ -23,7 +23,7 @@ from bundlekeel.recalibration.history.record import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCycle:
-    """One record and its frame. `why`: why the frame could not be rebuilt."""
+    """One record and its frame (the recorded input of its plan). `why`: why the frame could not be rebuilt."""
 
     record: HistoryRecord
     frame: Frame | None = None

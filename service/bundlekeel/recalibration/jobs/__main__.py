@@ -199,7 +199,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit code."""
+    """Run `bundlekeel-recalibrate` and return the exit code."""
     parsed = parser().parse_args(arguments)
     try:
         return _run(parsed)
@@ -257,7 +257,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def _terminated() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit meanwhile, so that the run closes its resources before the process exits."""
+    """Within the context, turn SIGTERM into SystemExit, so that the run closes its resources before the process
+    exits."""
 
     def end(number: int, _: object) -> NoReturn:
         # Write without `sys.stderr`: the signal can interrupt a write, and a stream does not allow a nested write.
@@ -305,7 +306,7 @@ def _extras() -> Iterator[None]:
 
 
 def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
-    """Return the options of the run, with the rules of the settings if there are settings."""
+    """Return the options of the nightly run, from the command line and the settings (None: without settings)."""
     from bundlekeel.recalibration.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.recalibration.jobs.rules import HistoryRules  # noqa: PLC0415
     from bundlekeel.recalibration.jobs.selection import SearchDepth  # noqa: PLC0415
@@ -336,7 +337,8 @@ def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Opt
 
 
 def _settings(parsed: argparse.Namespace) -> LoadedSettings | None:
-    """Return the settings of --settings, or None. Secrets can be missing: the run only needs paths and rules."""
+    """Return the settings of --settings; None without it. Secrets can be missing: the run only needs paths and
+    rules."""
     if parsed.settings is None:
         return None
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
@@ -345,7 +347,7 @@ def _settings(parsed: argparse.Namespace) -> LoadedSettings | None:
 
 
 def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """Return the history store of --history, else of the settings; a path there is relative to the settings file."""
+    """Return the history store of --history, else of the settings, whose paths are relative to the settings file."""
     if parsed.history:
         return str(parsed.history)
     if loaded is None:

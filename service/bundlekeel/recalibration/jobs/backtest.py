@@ -172,7 +172,7 @@ def measure(rows_of_tasks: DataFrame, work_uri: str) -> DataFrame:
 
 @lru_cache(maxsize=1)
 def load_dense(work_uri: str, name: str) -> RecordedTraffic:
-    """Return the stored arrays of a block. A worker keeps the last ones in memory."""
+    """Return the stored arrays of a block. A worker keeps those of the last block in memory."""
     return RecordedTraffic.from_bytes(OutputFolder(work_uri).read(name))
 
 

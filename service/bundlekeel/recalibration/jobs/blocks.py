@@ -1,4 +1,4 @@
-"""Blocks of history for the back-test: some hours whose results count, and warm-up hours before. No Spark here."""
+"""Blocks of history for the back-test: some hours whose results count, and warm-up hours before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from bundlekeel.recalibration.jobs.periods import HistoryPeriod, RecordedCycle, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block. `start_ms`: start of the hours that count, Unix ms. `periods`: all hours to read, also for warm-up."""
+    """One block of history. `start_ms`: start of the hours that count, Unix ms. `periods`: hours to read, also for
+    warm-up."""
 
     number: int
     date: str
@@ -26,12 +27,12 @@ class Block:
 
     @property
     def name(self) -> str:
-        """File name of its dense arrays."""
+        """Name of the file with the block's arrays."""
         return f"{self.number:05d}.npz"
 
     @property
     def size(self) -> int:
-        """Bytes of the files to read."""
+        """Size of the block's history files in bytes."""
         return sum(period.size for period in self.periods)
 
 

@@ -44,7 +44,7 @@ LEAST_SAMPLES: Final = 12
 
 
 def capacity(digests: DataFrame) -> DataFrame:
-    """Compute `CAPACITY` from `DIGEST`: one row per broker and resource."""
+    """Compute `CAPACITY` (usage per unit of traffic) from `DIGEST`: one row per broker and resource."""
     names = ["broker", "start_ms", *(f"usage_{name}" for name in REPORTED), *(f"limit_{name}" for name in REPORTED)]
     slices = part(digests, "slice").select(*names, *(f"carried_{name}" for name in TRAFFIC))
     return slices.groupBy("broker").applyInArrow(_fits_of, CAPACITY)
@@ -120,7 +120,7 @@ def per_unit(rows: Iterable[Mapping[str, Any]]) -> dict[str, Floats]:
 
 
 def _initial_matrix() -> Floats:
-    """Return the matrix with the rows of message rate and throughput, which are traffic themselves."""
+    """Return zeros, except 1 for message rate and throughput, whose usage is the traffic itself."""
     matrix = np.zeros((len(RESOURCES), len(TRAFFIC)))
     matrix[MSG_RATE, [RATE_IN, RATE_OUT]] = 1.0
     matrix[THROUGHPUT, [THROUGHPUT_IN, THROUGHPUT_OUT]] = 1.0

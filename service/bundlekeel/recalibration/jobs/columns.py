@@ -1,4 +1,4 @@
-"""Arrow schemas of the tasks' results; `read.py` has the Spark schemas. No Spark here.
+"""Arrow schemas of the tasks' results; `read.py` has the Spark schemas.
 
 A row of `DIGEST` describes one cycle, ten minutes of one broker, one hour of one bundle, or one unreadable file. Its
 column `kind` shows which.

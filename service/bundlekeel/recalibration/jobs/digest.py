@@ -1,6 +1,6 @@
 """Reduce a period of history to small rows for quality, features and capacity, instead of whole snapshots.
 
-The functions run inside a Spark task. No Spark here.
+The functions run inside a Spark task.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class BrokerSlices:
     sums: dict[tuple[int, str], Floats] = field(default_factory=dict)
 
     def add(self, wall_ms: int, frame: Frame, scores: Floats) -> None:
-        """Add one cycle."""
+        """Add a cycle's values to the sums."""
         names, start = frame.brokers.names.tolist(), wall_ms // SLICE_MS * SLICE_MS
         rows = {name: number for number, name in enumerate(names)}
         owner = np.fromiter(
@@ -175,7 +175,7 @@ class BrokerSlices:
             before[2] = highest
 
     def table(self, place: Row) -> pa.Table:
-        """Return the means, of schema `SLICES`."""
+        """Return each broker's means over ten minutes as a table of schema `SLICES`."""
         keys = sorted(self.sums)
         if not keys:
             return SLICES.empty_table()
@@ -207,7 +207,7 @@ class HourlyBundles:
     _at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def add(self, frame: Frame) -> None:
-        """Add one cycle."""
+        """Add a cycle's values to the sums."""
         names = frame.bundles.names.tolist()
         if names != self._names:
             self._at = np.fromiter((self.rows.setdefault(name, len(self.rows)) for name in names), np.int64, len(names))
@@ -241,7 +241,7 @@ class HourlyBundles:
             self.owners[name] = owner
 
     def table(self, place: Row) -> pa.Table:
-        """Return the means, of schema `BUNDLES`."""
+        """Return each bundle's means over the hour as a table of schema `BUNDLES`."""
         names, count = list(self.rows), self.sums[:, 0]
         if not names:
             return BUNDLES.empty_table()

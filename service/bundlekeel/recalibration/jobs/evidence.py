@@ -1,4 +1,4 @@
-"""Build the content of `thresholds.json` from the results of the back-tests. No Spark here."""
+"""Build the content of `thresholds.json` from the results of the back-tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bundlekeel.recalibration.rules.thresholds import RANGES, Data, Evidence, Pr
 class EvidenceInput:
     """Everything from which `thresholds.json` is built.
 
-    `blocks`: measures on held-out days by candidate key and block; `searched`: the same on the days of the search.
+    `blocks`: measures on held-out days by candidate key and block; `searched`: measures on the days of the search.
     `unbroken`: measures of the present and the proposed candidate in one run over all held-out days, without a new
     start at each block; empty if nothing changes. `reason`: benefit of the proposal, or why nothing changes.
     `period_seconds`: seconds between two plans. `tried`: tested values by parameter.

@@ -1,4 +1,4 @@
-"""Usual load: by hour of the week, with peaks, volatility, growth and the cost of moves. Loads pyspark."""
+"""Usual load of brokers, bundles and namespaces, by hour of the week, and what moves cost. Loads pyspark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _mean(value: Column, name: str) -> Column:
 
 
 def week(hours: DataFrame) -> DataFrame:
-    """Compute `WEEK` from `hourly`: the usual hour of the week, 0 is Monday 00:00 UTC."""
+    """Compute `WEEK` from the rows of `hourly`: the usual load by hour of the week; 0 is Monday 00:00 UTC."""
     weekday = (F.dayofweek(F.to_date("date")) + 5) % 7
     numbered = hours.withColumn("hour_of_week", (weekday * 24 + F.col("hour")).cast("int"))
     return numbered.groupBy("kind", "name", "hour_of_week").agg(
@@ -65,7 +65,7 @@ def week(hours: DataFrame) -> DataFrame:
 
 
 def profile(hours: DataFrame) -> DataFrame:
-    """Compute `PROFILE` from `hourly`: the typical load of each broker, bundle and namespace."""
+    """Compute `PROFILE` from the rows of `hourly`: the typical load of each broker, bundle and namespace."""
     keys = ("kind", "name")
     day = F.datediff(F.to_date("date"), F.lit("1970-01-01")).cast("double")
     daily = hours.groupBy(*keys, "date").agg(F.avg("bytes").alias("mean"))

@@ -1,4 +1,4 @@
-"""Options of one run of the nightly job, and the history that it uses. No Spark here."""
+"""Options of one run of the nightly job, and the history that it uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of one run.
+    """Options of one nightly run.
 
     `days`: number of the newest days to use, at most. `period_seconds`: seconds between two plans of the back-test; 0:
     the recorded interval between cycles, at least 60. `now`: start of the run. `adoption`: conditions under which

@@ -1,4 +1,4 @@
-"""Read recorded history by period; one task reads one period. No Spark here.
+"""Read recorded history by period; one task reads one period.
 
 A period is one hour of one leader's epoch. Its first record contains all values, so the other periods are not needed to
 rebuild its cycles. Files are never written, moved or deleted. Unreadable files are reported.
@@ -24,7 +24,7 @@ BROKEN = "broken"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class HistoryPeriod:
-    """One hour of one epoch, and its files in order."""
+    """One hour of history in one epoch, and its files in order."""
 
     date: str
     hour: int
@@ -33,7 +33,7 @@ class HistoryPeriod:
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """Size of the files in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -64,7 +64,7 @@ def open_store(uri: str) -> HistoryStore:
 
 
 def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:
-    """Return the periods of these files, oldest first. Files that a larger file replaces are not used."""
+    """Return the periods of these files, oldest first. Files that a merged file replaces are not used."""
     by_period: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in in_force(files):
         by_period.setdefault((file.date, file.hour, file.epoch), []).append(file)

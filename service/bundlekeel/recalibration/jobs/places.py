@@ -1,4 +1,4 @@
-"""Write the results of the jobs into a directory or URI, each file completely or not at all. No Spark here."""
+"""Write the results of the jobs into a directory or URI, each file completely or not at all."""
 
 from __future__ import annotations
 

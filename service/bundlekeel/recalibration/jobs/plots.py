@@ -1,4 +1,4 @@
-"""Plots of the recalibration report, as SVG. No Spark here."""
+"""Plots of the recalibration report, as SVG."""
 
 from __future__ import annotations
 
@@ -128,5 +128,4 @@ def week_map(values: Sequence[float | None]) -> str:
 
 
 def _evenly(places: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` of the places, evenly distributed, with the first and the last one."""
     return [places[at] for at in np.unique(np.linspace(0, len(places) - 1, most).round().astype(int))]

@@ -86,7 +86,10 @@ def period_of(row: dict[str, Any]) -> HistoryPeriod:
 
 
 def digests(rows: DataFrame, uri: str) -> DataFrame:
-    """Read every period once: `PERIODS` to `DIGEST`. Persist the result: quality, features and capacity all use it."""
+    """Read every period once, from rows of `PERIODS` to rows of `DIGEST`.
+
+    Persist the result: quality, features and capacity all use it.
+    """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = open_store(uri)

@@ -76,7 +76,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalibrationResult:
-    """The result of a run.
+    """The proposal of a nightly run, and the places of its files.
 
     `objections`: why the sidecars would not adopt the proposal automatically. `messages`: lines for the terminal.
     """
@@ -213,7 +213,7 @@ def period_of(options: Options, good: Sequence[JudgedDay]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFacts:
-    """Facts about the history, which the search and the document need.
+    """Facts about the history, for the search and for `thresholds.json`.
 
     `judged`: all days; `dates`: good days. `period_seconds`: seconds between two plans of the back-test. `without`:
     parameters that cannot be tested with this history, and why.
@@ -282,7 +282,6 @@ class Runs:
         return {item.key: self.results[item.key] for item in candidates}
 
     def _begin(self, candidates: Collection[Candidate]) -> None:
-        """Start the next round and report what it tests."""
         self.round += 1
         strategies = sorted({strategy_of(item, self.base) for item in candidates})
         names = {name for item in candidates for name in item.changes} - {"strategy"}
@@ -293,7 +292,8 @@ class Runs:
         self.progress.begin(f"search, round {self.round} of {self.rounds}")
 
     def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:
-        """Run each candidate over all blocks of these days without a new start at each block. Uses one core each."""
+        """Run each candidate over all blocks of these days without a new start at each block. Each run uses one
+        core."""
         self.progress.begin("unbroken runs")
         started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
         totals = {item.key: CandidateMeasures() for item in candidates}
@@ -305,11 +305,11 @@ class Runs:
         return totals
 
     def numbers(self, dates: Sequence[str]) -> tuple[int, ...]:
-        """Return the numbers of the blocks of these days."""
+        """Return the numbers of the blocks that are on these days."""
         return tuple(item.number for item in self.blocks if item.date in dates)
 
     def plans(self, key: str) -> dict[str, int]:
-        """Return the number of plans of this candidate by day, without plans of the warm-up."""
+        """Return how often the candidate with this key planned, by day, without the warm-up."""
         plans = Counter[str]()
         for item in self.blocks:
             plans[item.date] += round(self.results[key][item.number].plans)
@@ -362,7 +362,7 @@ def search_and_select(
 
 
 def space_of(options: Options, base: Parameters, facts: HistoryFacts) -> SearchSpace:
-    """Return the search space: values that could be adopted in one night."""
+    """Return the values to search: those that could be adopted in one night."""
     return SearchSpace(
         base=base,
         strategies=strategies_of(options, base),

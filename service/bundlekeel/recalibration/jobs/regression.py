@@ -1,4 +1,4 @@
-"""Robust regression: a linear model that a minority of wrong points does not change. No Spark here."""
+"""Robust regression: a linear model that a minority of wrong points does not change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROUNDS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionLine:
-    """y = base + slopes · x."""
+    """The line y = base + slopes · x."""
 
     base: float
     slopes: Floats

@@ -1,4 +1,4 @@
-"""`report.html`: one page that shows operators the evidence for proposed thresholds. No Spark here."""
+"""`report.html`: one page that shows operators the evidence for proposed thresholds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
-    """The content of the page, in addition to the document.
+    """Content of the report, in addition to the proposal (`thresholds.json`).
 
     blocks: dates, max/mean before and after. capacity: rows of `CAPACITY`. week: bytes per second of the whole cluster
     by hour of the week. spaces: rows of `PROFILE`. compared: whether cluster and interval of the sidecars were
@@ -85,7 +85,7 @@ class ReportInputs:
 
 
 def page(document: Thresholds, inputs: ReportInputs) -> str:
-    """Return the whole page."""
+    """Return `report.html` as text."""
     days, changed = document.data.days, document.values != document.previous
     span = f"{numbered(len(days), 'day')}, {days[0] if days else '-'} to {days[-1] if days else '-'}"
     return render(
@@ -265,7 +265,7 @@ def _on_search_days(point: Point) -> str:
 
 
 def _printed(point: Point) -> tuple[float, float]:
-    """Return the values rounded as in the labels, so that points that look equal are equal."""
+    """Return max/mean and moves per hour, rounded as in the labels, so that points that look equal are equal."""
     return round(point.y, 4), float(figure(point.x, 3).replace(",", ""))
 
 
@@ -349,7 +349,7 @@ def _describe(measures: CandidateMeasures) -> str:
 
 
 def searched_of(inputs: EvidenceInput) -> dict[str, HeldOutMeasures]:
-    """Return the measures on the days of the search by column of the evidence; empty if nothing changes."""
+    """Return the measures on the days of the search, by column of the evidence table; empty if nothing changes."""
     if inputs.chosen.key == inputs.present.key or not inputs.searched:
         return {}
     return {
@@ -359,7 +359,7 @@ def searched_of(inputs: EvidenceInput) -> dict[str, HeldOutMeasures]:
 
 
 def clients_of(inputs: EvidenceInput) -> dict[str, str]:
-    """Return the producers and consumers that moved per hour, by column of the evidence."""
+    """Return how many producers and consumers moved per hour, by column of the evidence table."""
     keys = {"in force": inputs.present.key, "proposed": inputs.chosen.key}
     whole = {**keys, **inputs.strategies}
     sums = {title: CandidateMeasures.sum(inputs.blocks[key].values()) for title, key in whole.items()}
@@ -376,7 +376,7 @@ def clients_of(inputs: EvidenceInput) -> dict[str, str]:
 def block_series(
     inputs: EvidenceInput, labels: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
-    """Return labels, and max/mean of the present and the proposed thresholds by block."""
+    """Return the label of each held-out block, and its max/mean with the present and with the proposed thresholds."""
     before, after = inputs.blocks[inputs.present.key], inputs.blocks[inputs.chosen.key]
     numbers = sorted(set(before) & set(after))
     return (

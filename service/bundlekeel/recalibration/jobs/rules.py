@@ -1,4 +1,4 @@
-"""Rules that decide whether history is good enough to calibrate on, and the refusals. No Spark here."""
+"""Rules that decide whether history is good enough to calibrate on, and the refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOLD: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayFigures:
-    """Figures of one UTC day: the columns of `DAYS` and two more.
+    """Values by which one UTC day of history is judged: the columns of `DAYS`, and the two below.
 
     `lying`: brokers whose reports contradict their traffic, and why. `leaders`: a sentence if several leaders recorded
     at the same time.
@@ -111,7 +111,7 @@ class TooLittleHistory(UnfitHistory):
 
 
 class BadDays(UnfitHistory):
-    """Days between the first and the last one are bad."""
+    """There are recorded days with faults, such as missing cycles or impossible values."""
 
     code = "BadDays"
 
@@ -177,9 +177,9 @@ def _day_after(name: str) -> str:
 
 
 def _lost(day: DayFigures, following: DayFigures | None) -> list[str]:
-    """Return a reason if recorded cycles of hours are missing.
+    """Return a reason if recorded cycles of half an hour or more are missing.
 
-    Numbers are missing before the first cycle after the gap, and that cycle can be on the following day.
+    A gap is counted at the first cycle after it, which can be on the following day.
     """
     missing = day.missing + (following.missing if following else 0)
     if min(missing * day.interval_seconds / 60, day.longest_gap_minutes) < LOST_MINUTES:

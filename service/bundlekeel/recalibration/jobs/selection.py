@@ -1,4 +1,4 @@
-"""Select the proposal, and give advice on other strategies, other cycle intervals and next steps. No Spark here.
+"""Select the proposal, and give advice on other strategies, other cycle intervals and next steps.
 
 The rule is in `recalibration.backtest.choice`. Only changes that sidecars may adopt in one night can be proposed.
 """
@@ -63,7 +63,7 @@ def select(
     held_out: Collection[int],
     reach: float,
 ) -> Selection:
-    """Select among thresholds of the active strategy, and give advice about the other candidates."""
+    """Select the proposal among thresholds of the active strategy, and give advice about the other candidates."""
     near = adoptable(tried)
     choice = choose(near, train=train, held_out=held_out, tolerance=depth.tolerance, seed=depth.seed)
     others = best_of_others(tried, base, train, depth.tolerance)

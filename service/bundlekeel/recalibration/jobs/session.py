@@ -74,7 +74,7 @@ def session(
 
 @contextmanager
 def _stderr_into(file: BinaryIO) -> Iterator[None]:
-    """Redirect the standard error of child processes that are started meanwhile into a file."""
+    """Redirect the standard error of child processes that are started within the context into a file."""
     sys.stderr.flush()
     original = os.dup(2)
     os.dup2(file.fileno(), 2)
@@ -98,7 +98,7 @@ def report_crash(messages: BinaryIO, write: Callable[[str], None]) -> Iterator[N
 
 @contextmanager
 def stop_after(spark: SparkSession) -> Iterator[SparkSession]:
-    """Stop Spark at the end.
+    """Stop Spark at the end of the context.
 
     If a signal interrupted a call into Java, later calls could get wrong responses. In that case no call is made: Java
     exits when its standard input is closed.
@@ -122,7 +122,7 @@ def _end_java() -> None:
 
 @contextmanager
 def show_progress(context: SparkContext, show: Callable[[str], None], every: float) -> Iterator[Callable[[str], None]]:
-    """Show the progress of Spark's present step every this many seconds. Yields a function that starts a step.
+    """Show the progress of Spark's present step every `every` seconds. Yields a function that starts a step.
 
     The name of the step is also the job description in Spark. One step can have several of Spark's stages.
     """

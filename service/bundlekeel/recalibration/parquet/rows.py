@@ -136,7 +136,6 @@ class _Split:
         self._texts = _matrix([_texts(table, name) for name in columns.texts], count, object)[order]
 
     def rows_of(self, cycle: int) -> Rows:
-        """Return the rows of one cycle."""
         place = slice(*np.searchsorted(self._cycle, [cycle, cycle + 1]).tolist())
         return Rows(
             None,

@@ -135,7 +135,7 @@ class ParquetStore:
         return self._write(file, span, iter(tables_of(records)))
 
     def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
-        """Copy the rows of each file into one."""
+        """Write one file with the rows of these files."""
         ordered = sorted(files, key=lambda file: file.first)
         spans = [self.span(file) for file in ordered]
         clusters = sorted({item.cluster for item in spans})
@@ -294,7 +294,6 @@ def _answering() -> Iterator[None]:
 
 
 def _below(folders: Iterable[Path], prefix: str) -> list[Path]:
-    """Return the directories below these whose names have the prefix."""
     return [path for folder in folders for path in folder.iterdir() if path.name.startswith(prefix) and path.is_dir()]
 
 

@@ -20,7 +20,7 @@ _NIGHTS: Final = 30
 
 
 class CalibrationFolder:
-    """`recalibration.history.ports.CalibrationStore` on a file system of pyarrow."""
+    """The store of proposals (`recalibration.history.ports.CalibrationStore`) on a file system of pyarrow."""
 
     def __init__(self, files: pafs.FileSystem, root: str) -> None:
         self._fs = files

@@ -25,7 +25,8 @@ _NAME: Final = re.compile(r"(\d+)-(\d+)\.wal")
 
 
 class FileWal:
-    """`recalibration.history.ports.HistoryWal` in one directory, which is locked for this process."""
+    """The local log of history (`recalibration.history.ports.HistoryWal`) in a directory that is locked for this
+    process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -160,7 +161,7 @@ class FileWal:
 
 
 def whole_payloads(data: bytes) -> tuple[list[bytes], bool]:
-    """Return the payloads before the first incomplete one, and whether there is an incomplete one."""
+    """Return the encoded records before the first incomplete one, and whether there is an incomplete one."""
     payloads: list[bytes] = []
     at = 0
     while at + _HEAD.size <= len(data):

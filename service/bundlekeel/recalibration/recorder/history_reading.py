@@ -61,7 +61,7 @@ class HistoryReading:
 
 
 def listing(store: HistoryStore) -> list[Json]:
-    """Return one row per file, without files that a larger one replaces. `why`: why a file is unreadable."""
+    """Return one row per history file, without files that a merged one replaces. `why`: why a file is unreadable."""
     rows = []
     for file in in_force(store.files()):
         row: Json = {"file": file.path, "epoch": file.epoch, "segments": [file.first, file.last], "bytes": file.size}
@@ -73,7 +73,7 @@ def listing(store: HistoryStore) -> list[Json]:
 
 
 def nothing(place: str) -> str:
-    """Return the error text for an empty store, which also asks whether it is the right store."""
+    """Return the error text for a store without records; it names the options that select another store."""
     return f"nothing is recorded in {place} yet; name another place with history.uri or --history"
 
 
@@ -251,8 +251,8 @@ class _Counts:
 def replayed(store: HistoryStore, wanted: Wanted | None = None) -> Json:
     """Plan the requested cycle, or all cycles, again.
 
-    {ok, cycles, same, moved, different: [{epoch, cycle, recorded, hash, software, why}], unreadable: [...]}; `moved`:
-    cycles whose plan moves something.
+    Returns {ok, cycles, same, moved, different: [{epoch, cycle, recorded, hash, software, why}], unreadable: [...]};
+    `moved`: number of cycles whose plan moves something.
     """
     reading = HistoryReading(store)
     items: Iterator[RebuiltCycle] = (

@@ -44,7 +44,7 @@ Places = tuple[HistoryWal, HistoryStore]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QueuedCycle:
-    """A cycle to record. `skipped`: number of cycles before it without a plan; `dropped`: with a full queue."""
+    """A cycle to record. `skipped`: number of cycles before it without a plan; `dropped`: that found the queue full."""
 
     epoch: int
     plan_input: PlanInput
@@ -56,7 +56,7 @@ class _QueuedCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Last:
-    """The last record's place in time and its frame; the next record contains the changes since that frame."""
+    """Time and frame of the last record; the next record contains the changes since that frame."""
 
     epoch: int
     cycle: int
@@ -103,7 +103,7 @@ class Recorder:
     def take(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, report: Mapping[str, Any]
     ) -> None:
-        """Queue a cycle for recording. Returns immediately and never raises. `epoch` None: ignore the cycle."""
+        """Queue a cycle, unless `epoch` is None (the sidecar does not lead). Returns immediately and never raises."""
         if epoch is None:
             self._skipped = self._dropped = 0
         elif plan_input is None or result is None:

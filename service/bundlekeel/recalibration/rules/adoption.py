@@ -53,14 +53,14 @@ class TimeStretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionVerdict:
-    """Result of a trial, with one sentence for operators."""
+    """Result of a trial of adopted thresholds, with one sentence for operators."""
 
     worse: bool
     sentence: str
 
 
 def adopted_values(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
-    """Return the adopted values that apply with the settings `base`, by parameter.
+    """Return the adopted thresholds that override the settings `base`, by parameter.
 
     Empty if `base` selects another strategy than the adoption.
     """
@@ -78,7 +78,7 @@ def adopted_values(base: Parameters, adopted: Adopted | None) -> dict[str, Numbe
 
 
 def in_force(base: Parameters, adopted: Adopted | None) -> Parameters:
-    """Return the settings with the adopted values over them."""
+    """Return the settings' parameters `base`, overridden by the adopted thresholds."""
     overrides: dict[str, Any] = dict(adopted_values(base, adopted))
     return replace(base, **overrides) if overrides else base
 
@@ -94,7 +94,8 @@ def adoption(
     now_ms: int,
     trial_seconds: float,
 ) -> Adopted:
-    """Return the adoption of `document` over the settings `base` and over the entries of `now` that still apply."""
+    """Return the adoption of the proposal `document`. Values of the present adoption `now` that still apply are
+    kept."""
     earlier: Mapping[str, float] = adopted_values(base, now)
     values = {**earlier, **document.values}
     unjudged: tuple[Adopted, ...] = ()
@@ -164,7 +165,8 @@ def taken_back(
 def reverted_before(
     reverts: Mapping[str, Reverted], digest: str, values: Mapping[str, float], now_ms: int
 ) -> Reverted | None:
-    """Return the revert of this document, or one of the same values within `REVERTED_MS`."""
+    """Return the revert of the proposal with this digest, or of the same values within `REVERTED_MS`; None: there is
+    none."""
     if digest in reverts:
         return reverts[digest]
     for entry in reverts.values():
@@ -193,9 +195,10 @@ def resting(adopted: Adopted | None, reverts: Mapping[str, Reverted], person_rev
 
 
 def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interval_seconds: float = 0.0) -> Realised:
-    """Return `realised` with one more cycle. The cycle's imbalance counts for the time since the last cycle.
+    """Return `realised` (recorded results by ten minutes) with one more cycle.
 
-    `interval_seconds`: configured seconds between two cycles.
+    The cycle's imbalance counts for the time since the last cycle. `interval_seconds`: configured seconds between two
+    cycles.
     """
     gap = now_ms - realised.last_ms
     seconds = gap / 1000 if 0 < gap <= max(GAP_MS, 2000 * interval_seconds) else 0.0
@@ -211,7 +214,7 @@ def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interva
 
 
 def stretch(realised: Realised, from_ms: int, until_ms: int) -> TimeStretch:
-    """Sum the ten-minute buckets that begin between the two times (Unix ms)."""
+    """Sum the results in the ten-minute buckets that begin between the two times (Unix ms)."""
     buckets = [bucket for bucket in realised.buckets if from_ms <= bucket.at_ms < until_ms]
     seconds = math.fsum(bucket.seconds for bucket in buckets)
     weighted = math.fsum(bucket.weighted for bucket in buckets)

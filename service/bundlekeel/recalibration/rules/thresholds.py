@@ -74,12 +74,13 @@ HIT_COUNTS: Final = ("split_hit_count",)
 
 
 def searched(strategy: str) -> tuple[str, ...]:
-    """Return the parameters to search for this strategy, in the order of the table."""
+    """Return the parameters to search for this strategy, in the order of `RANGES`."""
     return tuple(name for name, row in RANGES.items() if not row.strategies or strategy in row.strategies)
 
 
 def steps_between(name: str, one: float, other: float) -> float:
-    """Return the number of steps between two values, >= 0; infinite: no number of steps leads from one to the other."""
+    """Return the number of a parameter's steps between two values, >= 0; infinite: steps do not lead from one to the
+    other."""
     row = RANGES[name]
     if one == other:
         return 0.0
@@ -144,7 +145,8 @@ class BootstrapInterval(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutMeasures(Answer):
-    """Measures of thresholds on held-out days; less is better. Negative values of a `difference` are an improvement."""
+    """Measures of a back-test on held-out days; less is better. Negative values of a `difference` are an
+    improvement."""
 
     imbalance: Annotated[
         BootstrapInterval, Doc("max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean")
@@ -175,7 +177,7 @@ WAY_BACK: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unbroken(Answer):
-    """One run each over all held-out days, as a cluster runs."""
+    """Measures of one continuous run of the back-test over all held-out days, with each set of values."""
 
     previous: Annotated[HeldOutMeasures, Doc("with the values that were in force")]
     chosen: Annotated[HeldOutMeasures, Doc("with the proposed values")]
@@ -186,7 +188,7 @@ Day = Annotated[str, Doc("a day, UTC: 2026-11-21")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence(Answer):
-    """Results of the back-test, in blocks of hours, each begun at the recorded placement."""
+    """Results of the back-test. Each block of hours starts with the recorded owners of bundles."""
 
     held_out: Annotated[tuple[Day, ...], Doc("days that the search did not see; all of this was measured on them")]
     confidence: Annotated[float, Doc("of the intervals, a ratio: 0.95 is 95 %")]
@@ -214,9 +216,8 @@ class Data(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """One parameter: its proposed value, the one compared with, the search range and step, and one sentence of
-    evidence.
-    """
+    """One parameter of a proposal: proposed value, previous value, search range and step, and one sentence of
+    evidence."""
 
     value: Number
     previous: Number
@@ -228,7 +229,7 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal(Answer):
-    """Fields that `thresholds.json` and the response about it share."""
+    """Fields of a proposal that both its file `thresholds.json` and the response about it contain."""
 
     created_ms: Annotated[int, Doc("time at which the job wrote it")]
     software: Annotated[str, Doc("releases of the job and of the libraries that it used")]
@@ -243,7 +244,8 @@ class Proposal(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds(Proposal):
-    """One `thresholds.json`. `parameters`: all searched ones, changed or not, with Bundlekeel's names and units."""
+    """Content of `thresholds.json`. `parameters`: all searched parameters, changed or not, with Bundlekeel's names and
+    units."""
 
     parameters: Mapping[str, Proposed]
     format: int = FORMAT
@@ -261,11 +263,11 @@ class Thresholds(Proposal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionRules:
-    """Requirements for an adoption.
+    """Requirements for the adoption of a proposal.
 
     `max_steps`: steps of `RANGES` per parameter and night. `max_age_seconds`: age of the document and of the end of its
-    data. `min_days`: number of used days. `min_coverage`: 0 to 1. `cluster`: name of this cluster; "": unknown.
-    `interval_seconds`: longest time between two cycles; 0: unknown.
+    data. `min_days`: number of used days. `min_coverage`: recorded share of the time, 0 to 1. `cluster`: name of this
+    cluster; "": unknown. `interval_seconds`: longest time between two cycles; 0: unknown.
     """
 
     max_steps: float = 4.0
@@ -287,7 +289,7 @@ class Objection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdChange(Answer):
-    """A parameter that would change."""
+    """A parameter that a proposal would change."""
 
     parameter: Annotated[str, Doc("the name of the parameter")]
     current: Annotated[float, Doc("the value in force")]
@@ -298,7 +300,7 @@ class ThresholdChange(Answer):
 
 
 def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChange, ...]:
-    """Return the parameters that would change, sorted by name."""
+    """Return the parameters that the proposal would change, sorted by name."""
     rows = []
     for name, row in sorted(proposed.parameters.items()):
         if name not in RANGES:
@@ -381,7 +383,8 @@ def _about_data(data: Data, rules: AdoptionRules) -> list[Objection]:
 
 
 def _other_ground(document: Thresholds, current: Parameters) -> list[Objection]:
-    """Return objections if the evidence is about another strategy or about values that are not in effect."""
+    """Return objections if the proposal was tested with another strategy or compared with values that are not in
+    effect."""
     if document.strategy != current.strategy:
         detail = f"it is about {document.strategy}, and {current.strategy} is in force"
         return [Objection(code=Code.OTHER_STRATEGY, field="strategy", detail=detail)]
@@ -413,8 +416,8 @@ def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) ->
 def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]:
     """Return an objection if the back-test planned less often than the leader does, by more than a fifth.
 
-    `rules` has the longest interval, since a cycle also runs when fresh reports arrive. So a shorter period is no
-    objection.
+    The interval in `rules` is the longest one, because a cycle also runs when fresh reports arrive. So a back-test that
+    planned more often is accepted.
     """
     period, cycle = evidence.period_seconds, rules.interval_seconds
     if not cycle or period <= 1.2 * max(SHORTEST_PERIOD_SECONDS, cycle):
@@ -430,7 +433,7 @@ def _not_better(evidence: Evidence) -> list[Objection]:
     """Return an objection unless imbalance, moves or overload is significantly lower and none is worse beyond `EQUAL`.
 
     Overload is a few minutes per day, which a single burst of traffic changes by more than `EQUAL`. So it counts as
-    worse only if the whole interval is.
+    worse only if the whole interval of its difference is above 0.
     """
     worse = []
     for name in ("imbalance", "overloaded_minutes_per_day"):

@@ -1,6 +1,6 @@
-"""`thresholds.json`: convert the document of `recalibration.rules.thresholds` to plain values and back. Pure.
+"""`thresholds.json`: convert the content (`recalibration.rules.thresholds.Thresholds`) to plain values and back. Pure.
 
-Reading rejects invalid values (`ThresholdsError` with code, field and value). Whether a readable document may be
+Reading rejects invalid values (`ThresholdsError` with code, field and value). Whether readable thresholds may be
 adopted is decided by `recalibration.rules.thresholds.checked`. Unknown fields are ignored, unknown parameters are
 rejected.
 """
@@ -41,20 +41,21 @@ _LAST_MS = 253_370_764_800_000
 
 
 def document_of(thresholds: Thresholds) -> dict[str, Any]:
-    """Return the document as values for `json.dumps`. Raises ThresholdsError if `thresholds_of` would reject them."""
+    """Return the content of `thresholds.json` as plain values. Raises ThresholdsError if `thresholds_of` would reject
+    them."""
     values: dict[str, Any] = json.loads(json.dumps(asdict(thresholds)))
     thresholds_of(values)
     return values
 
 
 def digest_of(thresholds: Thresholds) -> str:
-    """Return the digest that identifies the document, 16 hex digits. It depends on the content only."""
+    """Return the digest that identifies proposed thresholds, 16 hex digits. It depends on the content only."""
     text = json.dumps(asdict(thresholds), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parsed(text: bytes | str) -> Thresholds:
-    """Parse the document from JSON. Raises ThresholdsError if it is invalid."""
+    """Parse a `thresholds.json`. Raises ThresholdsError if it is invalid."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -63,10 +64,10 @@ def parsed(text: bytes | str) -> Thresholds:
 
 
 def thresholds_of(mapping: object) -> Thresholds:
-    """Build the document from plain values.
+    """Build the content of `thresholds.json` from plain values.
 
-    Raises ThresholdsError, with code, field and value, if the format is newer, a parameter is unknown, a value is
-    outside of the range that may be calibrated, or a type is wrong (NaN included).
+    Raises ThresholdsError, with code, field and value, if the format is newer, a parameter is unknown, a value may not
+    be calibrated, or a type is wrong (NaN included).
     """
     top = _Reader(mapping, "")
     version = top.whole("format")
@@ -114,7 +115,7 @@ def _parameters(reader: _Reader) -> dict[str, Proposed]:
 def _value(row: _Reader, name: str, key: str, *, ranged: bool) -> Number:
     """Return a value of a parameter, converted to the parameter's type.
 
-    `ranged`: raise ThresholdsError if the value is outside of the search range. A previous value can be.
+    `ranged`: raise ThresholdsError if the value is outside of the search range. Only a proposed value must be inside.
     """
     raw = row.number(key)
     where, limits = row.at(key), RANGES[name]
@@ -189,7 +190,8 @@ def _days(reader: _Reader, key: str) -> tuple[str, ...]:
 
 
 class _Reader:
-    """One object of the document. Its methods return checked values, and raise ThresholdsError with field and value."""
+    """One JSON object of `thresholds.json`. Methods return checked values, or raise ThresholdsError with field and
+    value."""
 
     def __init__(self, values: object, path: str) -> None:
         self._path = path
@@ -202,7 +204,6 @@ class _Reader:
             self.values = values
 
     def at(self, key: str) -> str:
-        """Return the path of the field in the document."""
         return ".".join(part for part in (self._path, key) if part)
 
     def fail(self, key: str, text: str, allowed: str) -> None:
@@ -210,7 +211,6 @@ class _Reader:
         self._refuse(self.at(key), self.values.get(key), text, allowed)
 
     def inner(self, key: str) -> _Reader:
-        """Return a nested object."""
         return _Reader(self._value(key), self.at(key))
 
     def text(self, key: str) -> str:
@@ -233,7 +233,6 @@ class _Reader:
         return self.whole(key, minimum=0, maximum=_LAST_MS)
 
     def whole(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
-        """Return an integer."""
         value = self.number(key, minimum=minimum, maximum=maximum)
         if value != int(value):
             self.fail(key, "is not a whole number", "a whole number")
