@@ -93,9 +93,9 @@ class Launcher:
         self._stopping = False
 
     def run(self, announce: Callable[[State], None]) -> None:
-        """Run until SIGINT, SIGTERM or the command "down"; ``announce(state)`` is called when ready.
+        """Run until SIGINT, SIGTERM or the command "down". ``announce(state)`` is called when the cluster is ready.
 
-        Raises ClusterError when another cluster of this cache directory runs or the start fails.
+        Raises ClusterError if another cluster of this cache directory runs or the start fails.
         """
         for sig in (signal.SIGINT, signal.SIGTERM):
             signal.signal(sig, self._interrupt)
@@ -152,7 +152,9 @@ class Launcher:
 
 @contextmanager
 def only_launcher() -> Iterator[None]:
-    """Hold the cache directory's launcher lock; raise ClusterError when another one has it."""
+    """Hold a lock during the block, so that each cache directory has at most one launcher. Raises ClusterError if
+    another launcher holds it.
+    """
     path = cache_dir() / "cluster.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:

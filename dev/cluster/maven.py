@@ -37,7 +37,7 @@ LINE_EACH = 40
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of a lock file."""
+    """A jar: its Maven coordinates and its hash, from one line of a lock file."""
 
     group: str
     artifact: str
@@ -52,7 +52,7 @@ class Jar:
 
     @property
     def path(self) -> Path:
-        """Return the jar's path in a repository."""
+        """Return the path of the jar inside a Maven repository."""
         return Path(*self.group.split("."), self.artifact, self.version, self.name)
 
     def __str__(self) -> str:
