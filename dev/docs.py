@@ -175,7 +175,9 @@ def _cells(key: str, row: SettingRow) -> list[str]:
 
 
 def _item_cells(key: str) -> list[list[str]]:
-    """Return the cells of each key in an item of a list or mapping; the keys of `capacity` are rows already."""
+    """Return the table rows of the keys in an item of a list or mapping; empty for `capacity`, whose keys have rows
+    already.
+    """
     if key not in _ITEMS or key == "capacity":
         return []
     place = "<name>" if _ITEMS[key][0] else "<number>"
@@ -337,7 +339,7 @@ def drift(pages: Sequence[Page], root: Path = ROOT) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`write` or `check`; the exit code."""
+    """Run `write` or `check`, and return the exit code."""
     if list(arguments) == ["write"]:
         write(PAGES)
         return 0
@@ -379,7 +381,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
-    """Return the keys of a section, with its subsections below their names."""
+    """Return the lines of the example settings for one section, with subsections below their names."""
     lines: list[str] = []
     within: tuple[str, ...] = ()
     for row in inside:

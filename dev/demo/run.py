@@ -106,7 +106,7 @@ class Demo:
             return passed
 
     def _identity(self, cluster: Cluster) -> dict[str, Any]:
-        """Return the sidecars' credentials settings; empty for a cluster without authentication."""
+        """Return settings with the sidecars' credentials; empty for a cluster without authentication."""
         if not self._options.secure:
             return {}
         os.environ["BUNDLEKEEL_SECRETS_DIR"] = str(secrets_of(cluster, self._directory))
@@ -174,8 +174,9 @@ class Demo:
                     return
 
     def _needed(self, sidecars: list[Sidecar]) -> int:
-        """Return the number of moves that balance the load, without hit counts and budgets: those of a dry run, those
-        made already, and those in progress."""
+        """Return how many moves balance the load if neither hit counts nor budgets delay them: the moves of a dry run,
+        those already made, and those in progress.
+        """
         sidecar = sidecars[0]
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
         # Extensible brokers are queried one at a time, so the first snapshot can lack some.
