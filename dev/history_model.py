@@ -46,12 +46,16 @@ NIC: Final = 1e7
 class World:
     """A generated cluster and its traffic.
 
-    load: approximate mean score (CPU use, 0 to 1) over brokers and time. daily, weekly: reduction at night and on
-        weekends (0 to 1). growth: relative growth per day. noise: relative standard deviation of a bundle's traffic
-        from hour to hour. flicker: standard deviation from snapshot to snapshot, as a part of `noise`. zipf: exponent
-        of the bundles' sizes. spiky: number of tenants that multiply their traffic for some minutes several times per
-        day. unequal: share of brokers with twice the cores. params: parameters of the balancer. recording: whether the
-        balancer moves bundles.
+    load: approximate mean score (CPU use, 0 to 1) over brokers and time.
+    daily, weekly: reduction at night and on weekends (0 to 1).
+    growth: relative growth per day.
+    noise: relative standard deviation of a bundle's traffic from hour to hour.
+    flicker: standard deviation from snapshot to snapshot, as a part of `noise`.
+    zipf: exponent of the bundles' sizes.
+    spiky: number of tenants that multiply their traffic for some minutes several times per day.
+    unequal: share of brokers with twice the cores.
+    params: parameters of the balancer.
+    recording: whether the balancer moves and splits bundles.
     """
 
     seed: int = 1

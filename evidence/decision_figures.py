@@ -19,7 +19,7 @@ RESULTS = ROOT / ".run" / "decision-figures"
 
 
 def page(tables: dict[str, Results]) -> str:
-    """Return docs/reference/decision-figures.md."""
+    """Return the text of docs/reference/decision-figures.md."""
     sections = ["\n".join(TABLES[name][1](results)) for name, results in tables.items() if results.stored]
     misses = [f"- {miss}" for results in tables.values() for miss in results.misses]
     lines = [

@@ -46,12 +46,12 @@ def _post_plan(**changes: Any) -> bytes:
 
 
 def _dry_run(_brokers: int) -> bytes:
-    """Return a request for a plan that differs from earlier ones, so that no cached plan can be used."""
+    """Return an HTTP request for a plan that differs from earlier ones, so that no cached plan can be used."""
     return _post_plan(parameters={"max_moves_per_cycle": random.randint(1, 1000)})
 
 
 def _what_if(brokers: int) -> bytes:
-    """Return a request for a plan in which half of the brokers are missing."""
+    """Return an HTTP request for a plan in which half of the brokers are missing."""
     return _post_plan(remove_brokers=[f"b{number:04d}:8080" for number in range(brokers // 2)])
 
 
@@ -86,7 +86,7 @@ class Seen:
 
 
 async def ask(port: int, request: Callable[[], bytes], until: float, samples: Seen, address: str) -> None:
-    """Run one client, one connection at a time, until `until` (loop time)."""
+    """Run one client, one connection at a time, until `until` (loop time). `samples` gets its measurements."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         try:
@@ -163,8 +163,8 @@ class Sidecar:
 
 
 async def load(port: int, kind: str, brokers: int, seconds: float) -> tuple[Seen, Seen]:
-    """Load the sidecar with requests of one kind. Return the measurements of the clients, and those of a probe that
-    sent two requests per second from another address.
+    """Load the sidecar with requests of one kind. Return the measurements of the clients, and those of another client
+    that sent two requests per second from another address.
     """
     until = asyncio.get_running_loop().time() + seconds
     samples, probed = Seen(), Seen()
@@ -220,7 +220,7 @@ def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
 
 
 def main() -> None:
-    """Measure; with `--serve`, be the sidecar that is measured."""
+    """Measure and print. With `--serve`, run the sidecar that is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", metavar="BROKERSxBUNDLES", help="be the sidecar")
     parser.add_argument("--size", metavar="BROKERSxBUNDLES", action="append", help="only this size")

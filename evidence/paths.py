@@ -32,9 +32,9 @@ _NO_CALLS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<modu
 
 
 class Part(NamedTuple):
-    """One part: the test that covers it, and the method of a test double that ends it ("": the deepest stack).
+    """A part of a path: the test that covers it, and its end: a method of a test double ("": the deepest stack).
 
-    `through`: text that one of the frames contains, where the test calls the same end in another way as well.
+    `through`: text that one of the frames contains, needed if the test calls that method in other ways, too.
     """
 
     file: str
@@ -61,7 +61,7 @@ PATHS: Final = {
 
 
 def measure(root: Path) -> dict[str, tuple[int, int] | None]:
-    """Return the number of functions and files of each path; None where a test or its end does not exist."""
+    """Return the number of functions and files of each path; None where a test or the end of a part does not exist."""
     counts: dict[str, tuple[int, int] | None] = {}
     for name, parts in PATHS.items():
         stacks = [_trace(root, part) for part in parts]
@@ -97,7 +97,7 @@ def _trace(root: Path, part: Part) -> list[str]:
 
 
 class _Tracer:
-    """Stores the deepest call stack of the package's functions that reaches the end of the part."""
+    """Stores the deepest call stack of Bundlekeel's functions that reaches the end of the part."""
 
     def __init__(self, end: str, through: str, root: str) -> None:
         self._end, self._through = end, through
@@ -120,7 +120,7 @@ class _Tracer:
                 self.stack = stack
 
     def here(self, frame: FrameType | None) -> list[str]:
-        """Return the package frames that lead to this frame, outermost first."""
+        """Return Bundlekeel's functions that lead to this frame, outermost first."""
         since: list[str] = []
         while frame is not None and not frame.f_code.co_filename.endswith("asyncio/events.py"):
             code = frame.f_code
@@ -135,7 +135,9 @@ class _Tracer:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Trace all threads; record for each task and each call in a thread the stack that started it."""
+        """Trace all threads during the block; store for each task and each call in a thread the stack that
+        started it.
+        """
         create, execute = asyncio.BaseEventLoop.create_task, asyncio.BaseEventLoop.run_in_executor
 
         def create_task(loop: asyncio.BaseEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
@@ -165,7 +167,7 @@ class _Tracer:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """Trace each test; write the deepest stack of all."""
+    """Trace each test; write the deepest call stack of all tests."""
     tracer = _Tracer(*json.loads(os.environ[_PART]))
     with tracer.installed():
         yield
