@@ -61,7 +61,6 @@ def api_page() -> str:
 
 
 def _conflict() -> str:
-    """Return an example of a response with status 409."""
     bundle = "shop/orders/0x00000000_0x80000000"
     what = f"{bundle} would no longer move"
     text = f"the inputs changed since the plan was made: {what}"
@@ -71,7 +70,6 @@ def _conflict() -> str:
 
 
 def _routes(document: dict[str, Any], tag: str) -> str:
-    """Return the table of the routes that are listed under a tag."""
     routes = [(path, *route) for path, item in document["paths"].items() for route in item.items()]
     rows = [_route(document, *route) for route in routes if _group(*route) == tag]
     return "\n".join(table(["route", "query and body", "response"], rows))
@@ -96,7 +94,6 @@ def _route(document: dict[str, Any], path: str, method: str, operation: dict[str
 
 
 def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
-    """Return the text about a query parameter: its name, allowed values and default."""
     options = [item["schema"], *item["schema"].get("anyOf", ())]
     if name := _schema_name(item["schema"]):
         options.append(document["components"]["schemas"][name])

@@ -123,7 +123,6 @@ def _default(item: Any) -> str:
 
 
 def _choices(item: Any) -> list[str]:
-    """Return the allowed values of an option, from an enum or a literal type."""
     annotation = getattr(getattr(item, "type_descriptor", None), "annotation", None)
     kinds = [annotation, *get_args(annotation)]
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]

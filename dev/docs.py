@@ -163,7 +163,6 @@ def _section_head(name: str) -> list[str]:
 
 
 def _purpose(name: str) -> str:
-    """Return the description of the section's class; "" for a mapping or list."""
     kind = Settings.model_fields[name].annotation
     is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
     return " ".join((kind.__doc__ or "").split("\n\n")[0].split()) if is_section else ""
@@ -186,7 +185,6 @@ def _item_cells(key: str) -> list[list[str]]:
 
 
 def _calibrated_rows() -> list[list[str]]:
-    """Return a row for each parameter that the recalibration may propose: name, range, step and strategies."""
     return [
         [
             f"`{name}`",

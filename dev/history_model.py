@@ -265,7 +265,6 @@ def _circumstances(document: dict[str, object]) -> tuple[tuple[str, ...], Ints]:
 
 
 def _input(world: World, cast: _Cast, wall_ms: Ints) -> PlanInput:
-    """Return the leader's first input of `plan()`, with an empty snapshot."""
     none, whole = np.zeros((0, 4)), np.zeros(0, dtype=np.int64)
     brokers = BrokerTable(
         ids=(),

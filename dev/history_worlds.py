@@ -48,7 +48,6 @@ class _Bad:
 
     @property
     def date(self) -> str:
-        """Return the day with the fault, YYYY-MM-DD."""
         return str(np.datetime64(self.world.start_ms + self._day * DAY_S * 1000, "ms"))[:10]
 
     def hour(self, wall_ms: int) -> bool:

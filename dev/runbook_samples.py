@@ -79,8 +79,6 @@ def _select(lines: list[str], begin: list[str]) -> list[str]:
 
 
 class _Served(LoopThread):
-    """A sidecar in a situation that serves its API."""
-
     def __init__(self, at: Situation) -> None:
         super().__init__("sample")
         self._at = at

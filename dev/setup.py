@@ -58,7 +58,6 @@ def _java() -> None:
 
 
 def _packages(lock: str) -> None:
-    """Install the packages of a lock file, and bundlekeel itself."""
     from dev.wheels import install  # noqa: PLC0415
 
     refused = install(lock, _python())

@@ -57,7 +57,6 @@ def types() -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return the TypeScript type of a JSON schema."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:

@@ -229,7 +229,6 @@ def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
 
 
 def _jitter_table(noise: float, results: Results) -> list[str]:
-    """Return the table of moves with one noise, without rows and columns in which no median is above zero."""
     rows, idle = [], 0
     for name, _ in _swings():
         by_balancer = {

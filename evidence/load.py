@@ -46,7 +46,6 @@ def _post_plan(**changes: Any) -> bytes:
 
 
 def _dry_run(_brokers: int) -> bytes:
-    """Return an HTTP request for a plan that differs from earlier ones, so that no cached plan can be used."""
     return _post_plan(parameters={"max_moves_per_cycle": random.randint(1, 1000)})
 
 
@@ -109,7 +108,6 @@ async def ask(port: int, request: Callable[[], bytes], until: float, samples: Se
 async def _ask_once(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, samples: Seen, until: float
 ) -> bool:
-    """Send one request. Return whether the connection stays open."""
     began = time.perf_counter()
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()

@@ -71,7 +71,6 @@ def measure(root: Path) -> dict[str, tuple[int, int] | None]:
 
 
 def _trace(root: Path, part: Part) -> list[str]:
-    """Return the stack of a part, outermost frame first; empty if it cannot be traced."""
     stacks: list[list[str]] = []
     name = f"def {part.test.partition(' ')[0]}("
     for file in sorted((root / "tests").rglob(part.file)):

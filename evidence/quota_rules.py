@@ -179,7 +179,6 @@ class _Limited:
         return self.limits.get(place, scene.limit)
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Return the traffic of each partition under the limits."""
         demand = _by(parts, [part.demand for part in parts], lambda part: self.place(scene, part))
         cut = {place: min(1.0, self.limit(scene, place) / want) if want > 0 else 1.0 for place, want in demand.items()}
         return np.array([part.demand * cut.get(self.place(scene, part), 0.0) for part in parts])

@@ -113,14 +113,12 @@ class Cluster:
     # --- life ------------------------------------------------------------------------------
 
     def __enter__(self) -> Cluster:
-        """Start the cluster."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the cluster."""
         self.stop()
 
     def start(self) -> None:
@@ -233,7 +231,6 @@ class Cluster:
     # --- how processes run; ContainerCluster overrides these methods -----------------------
 
     def _java_command(self) -> list[str]:
-        """Return the start of each command line: `java` and the class path."""
         java = find_java()
         if java is None:
             raise ClusterError(NO_JAVA)
@@ -246,7 +243,6 @@ class Cluster:
         return probe.accepts(HOST, self._bookie_port)
 
     def _limit_cpu(self, child: Child, cores: float) -> None:
-        """Put a process that is about to start under its CPU quota."""
         child.cgroup_files = self._groups.create(child.name, cores)
 
     # --- steps of the start ----------------------------------------------------------------
@@ -299,7 +295,6 @@ class Cluster:
         return path
 
     def _add(self, name: str, main: str, arguments: Iterable[str], flags: list[str]) -> Child:
-        """Register and start a Java process that logs to ``logs/NAME.log``."""
         log_conf = self._conf_file(
             f"{name}-log4j2.xml", conf.log4j2_xml(self.zk_audit_log if name == "zookeeper" else None)
         )
@@ -368,7 +363,6 @@ class Cluster:
 
     @property
     def _store_flags(self) -> list[str]:
-        """Return the flags for a JVM's connection to a secured ZooKeeper."""
         return self._security.store_client_flags() if self._security else []
 
     def identity(self, role: str) -> Identity | None:

@@ -35,7 +35,6 @@ class ContainerHandle:
     """A container with the interface of a process (``Handle``)."""
 
     def __init__(self, container: Any) -> None:
-        """Wrap the docker-py object of a started container."""
         self._container = container
 
     @property
@@ -128,7 +127,6 @@ class ContainerCluster(Cluster):
     _bind_host = HOST
 
     def __init__(self, spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> None:
-        """Prepare a cluster; no container runs before ``start``."""
         listening = {"clientPortAddress": EVERYWHERE}
         if spec.secure:
             listening["secureClientPortAddress"] = EVERYWHERE

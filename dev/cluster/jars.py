@@ -69,7 +69,6 @@ def lock_jars() -> int:
 
 
 def _jar(path: Path, repository: Path) -> Jar:
-    """Return the lock entry of the jar at `path`, which is in the Maven repository at `repository`."""
     *group, artifact, version = path.relative_to(repository).parent.parts
     classifier = path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-")
     return Jar(".".join(group), artifact, classifier, version, hashlib.sha256(path.read_bytes()).hexdigest())

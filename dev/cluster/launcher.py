@@ -88,7 +88,6 @@ class Launcher:
     """Starts a cluster, executes requests until "down" or a signal, then stops the cluster."""
 
     def __init__(self, spec: ClusterSpec) -> None:
-        """Prepare a launcher; nothing starts before ``run``."""
         self._cluster = open_cluster(spec)
         self._stopping = False
 
@@ -127,7 +126,6 @@ class Launcher:
         fresh.replace(state_file())
 
     def _serve(self, server: socket.socket, control: str) -> None:
-        """Execute one request at a time until "down"."""
         while True:
             connection, _ = server.accept()
             with connection, connection.makefile("rwb") as stream, suppress(OSError, ValueError):

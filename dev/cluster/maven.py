@@ -226,7 +226,6 @@ class _Fetcher:
 
 
 def _holds(path: Path, jar: Jar) -> bool:
-    """Return whether the file has the hash that the lock file has for this jar."""
     if not path.is_file():
         return False
     with path.open("rb") as stream:

@@ -122,7 +122,6 @@ class Spawner:
     """
 
     def __init__(self) -> None:
-        """Prepare the spawner; its thread starts with the first child."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-spawner")
         self._janitor: subprocess.Popen[bytes] | None = None
 
@@ -134,7 +133,6 @@ class Spawner:
         child.paused = False
 
     def _spawn(self, child: Child) -> Handle:
-        """Start the process itself; runs in the spawner's thread."""
         groups = ":".join(map(str, child.cgroup_files))
         wrapper = [sys.executable, "-I", "-S", str(EXEC_CHILD), str(os.getpid()), groups]
         with child.log.open("ab") as log:

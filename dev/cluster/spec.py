@@ -55,7 +55,6 @@ class ClusterSpec:
     secure: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ClusterError if a value is not allowed."""
         if not 0 <= self.brokers <= 9:
             raise ClusterError(f"brokers must be between 0 and 9, not {self.brokers}")
         if self.mode not in ("modular", "extensible"):

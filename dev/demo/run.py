@@ -106,7 +106,6 @@ class Demo:
             return passed
 
     def _identity(self, cluster: Cluster) -> dict[str, Any]:
-        """Return settings with the sidecars' credentials; empty for a cluster without authentication."""
         if not self._options.secure:
             return {}
         os.environ["BUNDLEKEEL_SECRETS_DIR"] = str(secrets_of(cluster, self._directory))
@@ -131,7 +130,6 @@ class Demo:
             yield traffic
 
     def _concentrated(self, cluster: Cluster) -> None:
-        """Wait until the brokers report that one of them has all load."""
         limit = 200.0 if self._options.stock_stats else 60.0
         earlier: list[float] = []
         with self._live() as live:
@@ -303,7 +301,6 @@ class Demo:
     # --- helpers ---
 
     def _moves(self, sidecars: list[Sidecar]) -> list[dict[str, Any]]:
-        """Return every recorded move. All sidecars share these records."""
         return max((item.moves() for item in sidecars if item.alive), key=len, default=[])
 
     def _phase(self, sidecars: list[Sidecar]) -> str:
@@ -364,7 +361,6 @@ class Demo:
 
     @staticmethod
     def _ended(cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> dict[str, str]:
-        """Return a message for each process that no longer runs, by its name."""
         ended = {name: str(failure) for name, failure in cluster.failures().items()}
         ended |= {
             item.name: f"{item.name} has ended; its log says:\n{item.tail()}" for item in sidecars if not item.alive

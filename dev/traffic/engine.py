@@ -164,7 +164,6 @@ class Engine:
                 due[index] = self._send_due(state, self._producers[index], 1 / rates[index], due[index], now)
 
     def _send_due(self, state: TopicState, producer: Any, interval: float, due: float, now: float) -> float:
-        """Send the messages of a topic that are due by ``now``; return the time at which the next one is due."""
         if now - due > CATCH_UP_SECONDS + interval:
             behind = int((now - CATCH_UP_SECONDS - due) / interval)
             self._skipped += behind

@@ -34,7 +34,6 @@ class SeqTracker:
         return True
 
     def __contains__(self, seq: int) -> bool:
-        """Return whether the set contains the number."""
         return seq < self.next or seq in self._ahead
 
     def missing(self, other: SeqTracker) -> int:
@@ -47,7 +46,6 @@ class Latencies:
     """A histogram of durations in milliseconds; the maximum is exact, quantiles within 10 %."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.max_ms = 0.0
         self._buckets = [0] * BUCKETS
 

@@ -63,7 +63,6 @@ class TrafficSpec:
     identity: Identity | None = None
 
     def __post_init__(self) -> None:
-        """Raise TrafficError if a value is not allowed."""
         tenant, _, name = self.namespace.partition("/")
         if not tenant or not name or "/" in name:
             raise TrafficError(f'namespace must be "tenant/namespace", not {self.namespace!r}')

@@ -33,7 +33,6 @@ class Traffic:
     """
 
     def __init__(self, spec: TrafficSpec) -> None:
-        """Store the options. Nothing starts or connects before ``prepare`` or ``start``."""
         self.spec = spec
         self._plans: list[TopicPlan] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -173,7 +172,6 @@ class Traffic:
         return self._process
 
     def _ask(self, line: bytes, seconds: float) -> bytes:
-        """Send one line to the process and return the line with which it responds."""
         process = self._running()
         with self._lock:
             if process.stdin is None or process.stdin.closed:

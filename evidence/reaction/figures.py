@@ -97,8 +97,7 @@ def loads_by_owner(
 
 def owners_of(claims: Mapping[str, Iterable[str]], before: Mapping[str, str]) -> dict[str, str]:
     """Return the owner of each bundle, from the bundles that each broker reports as its own. Brokers are queried one at
-    a time, so two brokers can report the same bundle during a move. Then its earlier owner, in `before`, is not the
-    owner.
+    a time, so two brokers can report the same bundle during a move. Then the owner in `before` does not count.
     """
     owners: dict[str, str] = {}
     for broker, bundles in claims.items():

@@ -50,14 +50,12 @@ class Observer:
         self._thread = threading.Thread(target=self._watch, name="observer", daemon=True)
 
     def __enter__(self) -> Observer:
-        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the thread."""
         self._halt.set()
         self._thread.join()
 

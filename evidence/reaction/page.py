@@ -181,9 +181,6 @@ _CONDITIONS = (
 
 
 def _quiet(raw: Path) -> list[str]:
-    """Return the section about a sudden change of load while the balancer already runs and moves nothing; empty without
-    results.
-    """
     pairs = _pairs_of(raw, QUIET.variant)
     if not pairs:
         return []
@@ -220,7 +217,6 @@ def _quiet(raw: Path) -> list[str]:
 
 
 def _turning(raw: Path) -> list[str]:
-    """Return the section about a load that moves to other topics repeatedly; empty without results."""
     pairs = _pairs_of(raw, TURNING.variant)
     if not pairs:
         return []

@@ -360,7 +360,6 @@ def _moved(change: Change, began: float, window: tuple[float, float], report: Tr
 
 
 def _noise(report: TrafficReport, began_ms: float, windows: list[tuple[float, float]]) -> Spread:
-    """Return the publish gaps after the balancer was turned on that are not part of a move."""
     return Spread.of(
         gap.seconds
         for gap in report.gaps
