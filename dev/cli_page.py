@@ -1,4 +1,4 @@
-"""Generate docs/reference/cli.md from the definitions of the commands."""
+"""Generate docs/reference/cli.md from the commands."""
 
 from __future__ import annotations
 

@@ -151,8 +151,9 @@ def settings_page() -> str:
 
 
 def _section_head(name: str) -> list[str]:
-    """Return the lines above a section: its heading, its purpose, and the page that explains it. Empty for top-level
-    keys."""
+    """Return the first lines of a section: its heading, purpose, and a link to the page that explains it. Empty for
+    top-level keys.
+    """
     if not name:
         return []
     lines = [purpose] if (purpose := _purpose(name)) else []

@@ -1,9 +1,9 @@
 """Programs of other projects that the chart and compose tests run, built once from their Go modules into the cache.
 
-PyPI does not have the required versions. Each is built in its own module, so that it gets exactly the dependencies of
-its release; Go's checksum database verifies the downloads. A first build of `helm` takes about four minutes of
-processor time, the others one or two; later calls cost nothing. `python -m dev.gotools` builds them all, `python -m
-dev.gotools helm` one of them.
+PyPI does not have the required versions. Each program is built in its own Go module, so that it gets exactly the
+dependencies of its release; Go's checksum database verifies the downloads. A first build of `helm` takes about four
+minutes of processor time, the others one or two. `python -m dev.gotools` builds all programs, `python -m dev.gotools
+helm` one of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Prometheus and promtool: those on the PATH, else Debian's package, which `python -m dev.tools_prometheus`
-installs.
-"""
+"""Find Prometheus and promtool on the PATH; `python -m dev.tools_prometheus` installs Debian's package if needed."""
 
 from __future__ import annotations
 

@@ -180,8 +180,8 @@ def plan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of the table of decoding times: one row per size, because strategies do not
-    matter.
+    """Return the header and the cells of the table of decoding times: one row per size of cluster, for all
+    strategies.
     """
     header = ["brokers x bundles", "ours", "compat 4.2", "Java 4.2.4", "Java / ours"]
     cells = [

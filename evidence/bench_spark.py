@@ -134,9 +134,7 @@ def _imported(_: object) -> bool:
 
 
 def cpu_below() -> float:
-    """Return the CPU seconds of all child processes, direct and indirect. Those of an ended one count if its parent
-    runs.
-    """
+    """Return the CPU seconds of all child processes, direct and indirect. Ended ones count while their parent runs."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -23,8 +23,8 @@ def turn_line(brokers: int, bundles: int) -> bytes:
 
 
 def extensible_line(brokers: int, bundles: int) -> bytes:
-    """Return one input line with reports of the extensible load manager: the loads of the brokers of `reports_of`, and
-    their ten largest bundles.
+    """Return one input line with the same cluster under the extensible load manager: each broker's load and its ten
+    largest bundles.
     """
     reports = reports_of(brokers, bundles)
     loads, top = {}, {}

@@ -131,7 +131,7 @@ class QuickModel:
         self._hurry = False
 
     def play(self) -> list[Moved]:
-        """Run to the end of the world and return the moves."""
+        """Simulate the world until its last second, and return the moves."""
         now = 1
         while now < self.world.seconds:
             self._turn(now)

@@ -1,8 +1,9 @@
-"""Count the functions and files through which five paths of the product pass, by tracing tests.
+"""Count the functions and files of five paths through the product, such as "drain request to its last move", by tracing
+tests.
 
-A path consists of parts. One test is traced for each part. The part ends where the product calls a test double, such as
-the fake admin client, or else at its deepest call stack. A stack continues across asyncio tasks and worker threads. A
-function that occurs in several parts counts once. As a pytest plugin (`-p evidence.paths`) this module writes the
+A path consists of parts, and one test is traced for each part. A part ends where the product calls a test double, such
+as the fake admin client, or else at its deepest call stack. A stack continues across asyncio tasks and worker threads.
+A function that occurs in several parts counts once. As a pytest plugin (`-p evidence.paths`) this module writes the
 stack of one part, of the working tree or of an older commit.
 """
 

@@ -165,7 +165,9 @@ def _rates(rate: float) -> Rates:
 
 
 class _Limited:
-    """Base of the rules with one limit per broker or bundle, which reduces all its topics in proportion."""
+    """Base class of rules that limit brokers or bundles. A limit reduces the traffic of all topics there in
+    proportion.
+    """
 
     def __init__(self) -> None:
         self.limits: dict[int, float] = {}

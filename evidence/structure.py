@@ -41,7 +41,7 @@ _MIN_FIELDS, _MIN_SHARE = 5, 0.7
 
 
 def compare(root: Path, commit: str) -> str:
-    """Return a Markdown table of the structure at a commit and in the working tree."""
+    """Return a Markdown table that compares the structure of the code at a commit with that of the working tree."""
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=root, capture_output=True, check=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -80,7 +80,7 @@ def structure(root: Path) -> dict[str, str]:
 
 
 def is_feature(path: str) -> bool:
-    """Return whether a file, by its path below the service, belongs to a feature."""
+    """Return whether a file belongs to a feature. `path`: path below service/bundlekeel."""
     return _FEATURES.match(path) is not None and _SIDECAR_COMMANDS.match(path) is None
 
 

@@ -36,7 +36,7 @@ def remove_cgroup(path: Path) -> None:
 
 
 def remove_data(data: Path, spared: Path | None) -> None:
-    """Remove the data directory, or everything in it but ``spared``."""
+    """Remove the data directory, or everything in it except ``spared``."""
     for entry in data.iterdir() if data.is_dir() else ():
         if entry == spared:
             continue

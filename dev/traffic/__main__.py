@@ -72,7 +72,7 @@ def _watch(traffic: Traffic, duration: float | None, halt: threading.Event) -> T
 
 
 def main() -> int:
-    """Run the command; 0 all well, 1 messages were lost, 2 traffic could not run."""
+    """Run the command and return the exit code: 0 all well, 1 messages were lost, 2 traffic could not run."""
     args = _parser().parse_args()
     halt = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -122,7 +122,7 @@ class TopicState:
     # --- measuring -------------------------------------------------------------------------
 
     def restart_meters(self, now: float) -> None:
-        """Start the measurement at `now`: the first connection does not count as a break in service."""
+        """Restart the measurement at monotonic time `now`, because the first connection is not a break in service."""
         with self._lock:
             self._publish_gaps.restart(now)
             self._consume_gaps.restart(now)

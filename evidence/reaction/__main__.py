@@ -1,4 +1,4 @@
-"""`python -m evidence.reaction`: see `--help`."""
+"""Compare load balancers on real clusters: `python -m evidence.reaction`, see `--help`."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Options:
 
     @property
     def variant(self) -> str:
-        """Return the suffix of result files of runs with these options, after the contender's name."""
+        """Return the text that follows the contender's name in the directory of results with these options."""
         return f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
 
     def warm(self, contender: Contender) -> float:
