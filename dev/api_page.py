@@ -297,9 +297,6 @@ async def _ask_for_everything(shop: Shop) -> None:
 
 
 async def _answer(client: httpx.AsyncClient, example: Example) -> Any:
-    """Send an example request and return the JSON (lists shortened) or text of the response. Raises HTTPStatusError for
-    an error status.
-    """
     answer = await client.request(example.method, example.path, params=example.query, json=example.body)
     answer.raise_for_status()
     if example.route == "/metrics":

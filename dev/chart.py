@@ -1,9 +1,9 @@
 """Generate parts of the Helm chart: `python -m dev.chart write|check`.
 
-README.md comes from Chart.yaml and the `# --` comments of values.yaml. values-apache-chart.yaml contains values for the
-chart of Apache Pulsar; they come from our rendered chart. `files/` comes from deploy/prometheus and deploy/dashboards
-(Helm reads nothing outside a chart). `settings` in values.schema.json comes from the settings of the sidecar. `check`
-writes nothing and names every file that differs.
+README.md comes from Chart.yaml and the `# --` comments of values.yaml. values-apache-chart.yaml (values for the chart
+of Apache Pulsar) comes from our rendered chart. `files/` comes from deploy/prometheus and deploy/dashboards (Helm reads
+nothing outside a chart). `settings` in values.schema.json comes from the settings of the sidecar. `check` writes
+nothing and names every file that differs.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def apache_values() -> str:
 
 
 def values_schema() -> str:
-    """Return values.schema.json. It contains the sidecar's setting keys below `settings`, so that Helm refuses the same
-    errors as the sidecar, and descriptions, which Artifact Hub and editors show.
+    """Return values.schema.json. Below `settings` it has the sidecar's setting keys, so that Helm refuses the same
+    errors, and descriptions, which Artifact Hub and editors show.
     """
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     settings: dict[str, Any] = {}

@@ -380,7 +380,6 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
-    """Return the lines of the example settings for one section, with subsections below their names."""
     lines: list[str] = []
     within: tuple[str, ...] = ()
     for row in inside:

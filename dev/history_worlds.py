@@ -51,7 +51,6 @@ class _Bad:
         return str(np.datetime64(self.world.start_ms + self._day * DAY_S * 1000, "ms"))[:10]
 
     def hour(self, wall_ms: int) -> bool:
-        """Return whether this time is in the hours with the fault."""
         day, rest = divmod(wall_ms - self.world.start_ms, DAY_S * 1000)
         return day == self._day and 6 <= rest // HOUR_MS < 12
 

@@ -119,9 +119,7 @@ class SampleWiring(FakeWiring):
     def takeover(
         self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
     ) -> Json:
-        """Return a dry run of a takeover (which turns the brokers' own shedding off). The brokers' shedding is still
-        on.
-        """
+        """Return a dry run of a takeover (turning the brokers' own shedding off) while all brokers shed."""
         assert dry_run
         model = BrokerModel(BROKERS)
         admin, coordination = MemoryAdmin(model), MemoryCoordination(MemoryStore())
@@ -142,7 +140,7 @@ class SampleWiring(FakeWiring):
         return json_result(asyncio.run(preview_takeover()), dict.fromkeys(BROKERS, "true"))
 
     def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
-        """Return a dry run of a handback (which turns the brokers' own shedding on again), without quota groups."""
+        """Return a dry run of a handback (turning the brokers' own shedding on again), without quota groups."""
         assert dry_run
         return handback_preview(dict.fromkeys(BROKERS, self._at.sheds), [], taken_over=self._at.taken_over)
 

@@ -52,7 +52,6 @@ def format_page() -> str:
 
 
 def _fields(item: Any) -> Iterator[list[str]]:
-    """Yield name, type, default and meaning of each field, from `name: Annotated[type, "meaning"] = default`."""
     hints = get_type_hints(item, include_extras=True)
     for one in fields(item):
         kind, meaning = get_args(hints[one.name])
@@ -65,7 +64,6 @@ def _default(value: object) -> str:
 
 
 def _kind(kind: Any) -> str:
-    """Return the name of a field's type in a YAML file, with a link if the type has its own fields."""
     origin, of = get_origin(kind), [part for part in get_args(kind) if part is not type(None)]
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in of if word)

@@ -72,7 +72,6 @@ def _packages(lock: str) -> None:
 
 
 def _python() -> str:
-    """Return the Python of the virtual environment. Create the environment if it does not exist."""
     if not (VENV / "bin" / "pip").exists():
         _say(f"virtual environment in {VENV.name}, with Python {sys.version.split()[0]}")
         if subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False).returncode != 0:

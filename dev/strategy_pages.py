@@ -122,9 +122,6 @@ def _parameter_lines(name: str) -> list[str]:
 
 
 def _picture(name: str) -> str:
-    """Return a chart with two bars per broker (load before and after), and a line above which no broker takes a
-    bundle.
-    """
     loads = sorted(example(name).plan.loads, key=lambda load: load.broker)
     rows = np.arange(len(loads))
     figure = Figure(figsize=(6.4, 3), layout="constrained")

@@ -327,7 +327,6 @@ class _Slow:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Return counters of every topic, after the time that the real broker would need."""
         began = self._clock.wall_ms()
         await self._clock.sleep(self._seconds)
         self.readings += 1

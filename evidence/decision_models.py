@@ -220,7 +220,6 @@ class QuickModel:
         )
 
     def _add_readings(self) -> list[BrokerReport]:
-        """Add the counters read since the last plan to the averages, and return the newest report of each broker."""
         for place, readings in enumerate(self._readings):
             for reading in readings:
                 report = self._report(place, *reading)

@@ -140,7 +140,9 @@ def outcomes(history: str, named: Sequence[str], folder: Path) -> Iterator[Outco
 
 
 def main() -> int:
-    """Replay and print. With `--write`, also write the page. Return the exit code."""
+    """Replay the history in every environment and print the results. With `--write`, also write the page. Return the
+    exit code.
+    """
     parser = argparse.ArgumentParser(prog="python -m evidence.fidelity", description=__doc__)
     parser.add_argument("--history", help="recorded history; made up when it is not named")
     parser.add_argument("--python", action="append", default=[], help="another Python; may be repeated")

@@ -50,7 +50,6 @@ def _dry_run(_brokers: int) -> bytes:
 
 
 def _what_if(brokers: int) -> bytes:
-    """Return an HTTP request for a plan in which half of the brokers are missing."""
     return _post_plan(remove_brokers=[f"b{number:04d}:8080" for number in range(brokers // 2)])
 
 

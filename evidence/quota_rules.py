@@ -289,8 +289,7 @@ def compared() -> dict[str, Scenario]:
 
 def _cell(scenario: Scenario, rule: Rule, since: int | None = None) -> str:
     """Return a cell of the table: total traffic relative to the limit, and the worst topic's part of its fair share, at
-    the end of the scenario. `since`: also the number of cycles from this one until the traffic is good (see
-    `Outcome.good`).
+    the end. `since`: also the number of cycles from this one until the traffic is good (`Outcome.good`).
     """
     outcome = play(scenario, rule)
     cell = f"{outcome.accuracy()[-1]:.2f} / {outcome.of_fair()[-1].min():.2f}"

@@ -217,7 +217,6 @@ def measure(case: str) -> dict[str, float | str]:
 
 
 def _mib(pid: int) -> float:
-    """Return the resident memory of a process and its children in MiB; 0 if the process has ended."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         for task in Path(f"/proc/{pid}/task").iterdir():

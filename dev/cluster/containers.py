@@ -152,7 +152,6 @@ class ContainerCluster(Cluster):
         return ContainerSpawner(self._published)
 
     def _published(self) -> list[int]:
-        """Return the ports that clients outside the containers use. The bookie has none."""
         stores = [self._zk_port, *([self._zk_secure_port] if self.spec.secure else [])]
         return stores + [port for broker in self.brokers for port in (broker.web_port, broker.service_port)]
 

@@ -213,7 +213,6 @@ class _Fetcher:
         )
 
     def _attempt(self, jar: Jar) -> str:
-        """Download a jar once. Return why that failed, or ""."""
         artifact = self._maven.project(jar.group, jar.artifact).at_version(jar.version).artifact(jar.classifier)
         try:
             artifact.resolve()

@@ -84,7 +84,7 @@ class BrokerInfo:
 
     @property
     def bind_web_url(self) -> str:
-        """URL of the port on which the broker itself accepts HTTP, without a proxy."""
+        """URL of the broker's own HTTP port, without a proxy."""
         return f"{self.web_url.partition(':')[0]}://{self.bind_host}:{self.web_port}"
 
 

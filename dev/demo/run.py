@@ -150,7 +150,6 @@ class Demo:
         self._console.print(answer.stdout.rstrip())
 
     def _balance(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
-        """Start three sidecars, kill the leader after its first moves, wait until the load is even."""
         # Started in parallel: on a busy machine the first sidecar would move bundles before the last one runs.
         for item in sidecars:
             item.start(wait=False)
@@ -218,7 +217,6 @@ class Demo:
         self._say(f"{leader.name} led and was killed (SIGKILL) after {len(moves)} moves")
 
     def _settle(self, cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> None:
-        """Measure the cost of the idle sidecars, then stop the traffic and count its messages."""
         self._say(f"even; measuring what the sidecars cost while idle ({self._options.idle:.0f} s)")
         self.outcome.costs = costs(sidecars, self._options.idle)
         self.outcome.moves = self._moves(sidecars)

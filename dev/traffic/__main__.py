@@ -60,7 +60,6 @@ def _summary(report: TrafficReport) -> str:
 
 
 def _watch(traffic: Traffic, duration: float | None, halt: threading.Event) -> TrafficReport:
-    """Print a progress line every second, until `duration` has passed or a signal arrives. Return the final report."""
     end = "\r" if sys.stderr.isatty() else "\n"
     left = duration if duration is not None else math.inf
     while left > 0 and not halt.wait(min(1.0, left)):

@@ -91,7 +91,6 @@ class Observer:
         self.samples.append(Sample(at=time.monotonic(), loads=loads, owners=owners))
 
     def _owned(self, http: httpx.Client, broker: BrokerInfo) -> list[str] | None:
-        """Return the bundles of the tested namespace that a broker reports as its own; None without a response."""
         path = f"/admin/v2/brokers/{self._cluster}/{broker.broker_id}/ownedNamespaces"
         try:
             answer = http.get(f"{broker.web_url}{path}")

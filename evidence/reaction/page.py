@@ -1,4 +1,4 @@
-"""Store results of runs as JSON, and generate docs/reference/reaction.md from them."""
+"""Store the results of measured balancers as JSON, and generate docs/reference/reaction.md from them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,6 @@ def _pairs_of(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result
 
 
 def _reached(results: Sequence[Result]) -> str:
-    """Return the seconds until the load was balanced, or the last max/mean of each run if most were not balanced."""
     if not results:
         return "-"
     seconds = [result.even_seconds for result in results]
