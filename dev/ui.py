@@ -36,7 +36,7 @@ class BuildFailed(RuntimeError):
 
 
 def sources() -> list[Path]:
-    """Return the source files of the page."""
+    """Return the files from which the web page is built."""
     paths = [path for path in (UI / "src").rglob("*") if path.is_file()]
     return sorted([*paths, UI / "build.mjs", UI / "package.json", UI / "package-lock.json", UI / "tsconfig.json"])
 

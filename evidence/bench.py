@@ -212,7 +212,7 @@ def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list
 
 
 def main() -> None:
-    """Measure and print the tables. With `--write`, also write the page."""
+    """Measure and print the tables. With `--write`, also write docs/reference/bench.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.bench", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")

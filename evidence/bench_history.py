@@ -48,7 +48,7 @@ CYCLES_A_DAY = 86_400_000 // CYCLE_MS
 
 
 def main() -> None:
-    """Measure and print. With `--write`, also write the page."""
+    """Measure the recorder and print. With `--write`, also write docs/reference/bench-history.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=1000)
     parser.add_argument("--bundles", type=int, default=100, help="of each broker")

@@ -297,7 +297,9 @@ def size(text: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Measure and print. With `--write`, also write the page. Return the exit code."""
+    """Measure the back-test and print. With `--write`, also write docs/reference/bench-spark.md. Return the
+    exit code.
+    """
     parser = argparse.ArgumentParser(prog="python -m evidence.bench_spark", description=__doc__)
     parser.add_argument("--size", type=size, default=(100, 10_000), metavar="BROKERSxBUNDLES", help="of the day")
     parser.add_argument("--small", type=size, default=(20, 2_000), metavar="BROKERSxBUNDLES", help="of the growth")

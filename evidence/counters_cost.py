@@ -226,8 +226,8 @@ def _signal_cost(signal: Signal, http: httpx.Client, pid: int, readings: int) ->
 
 
 def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable[[], object]) -> list[list[str]]:
-    """Return one row per signal: by how much it varies at a steady load (one value every 2 s), and the seconds from the
-    end of the load (`stop`) until it shows the end.
+    """Return one row per signal: its relative deviation at a steady load (one value every 2 s), and the seconds from
+    the end of the load (`stop`) until the signal falls below half.
     """
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in signals}
 
@@ -437,7 +437,7 @@ With `counters.source: prometheus` nothing is asked of a broker.
 
 
 def main() -> None:
-    """Measure and print. With `--write`, also write the page."""
+    """Measure the costs and print. With `--write`, also write docs/reference/counters-cost.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.counters_cost", description=__doc__)
     parser.add_argument("--topics", type=int, default=10_000, help="of the real broker (default 10,000)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")

@@ -37,7 +37,7 @@ def page(tables: dict[str, Results]) -> str:
 
 
 def main() -> None:
-    """Simulate and print. With `--write`, also write the page."""
+    """Simulate and print the tables. With `--write`, also write docs/reference/decision-figures.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.decision_figures", description=__doc__)
     parser.add_argument("--seeds", default="41-50", help="first and last seed (41-50)")
     parser.add_argument("--only", choices=tuple(TABLES), action="append", help="this table; may be repeated")

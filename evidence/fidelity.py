@@ -140,8 +140,8 @@ def outcomes(history: str, named: Sequence[str], folder: Path) -> Iterator[Outco
 
 
 def main() -> int:
-    """Replay the history in every environment and print the results. With `--write`, also write the page. Return the
-    exit code.
+    """Replay the history and print the results. With `--write`, also write docs/reference/fidelity.md. Return the exit
+    code.
     """
     parser = argparse.ArgumentParser(prog="python -m evidence.fidelity", description=__doc__)
     parser.add_argument("--history", help="recorded history; made up when it is not named")

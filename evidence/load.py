@@ -217,7 +217,7 @@ def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
 
 
 def main() -> None:
-    """Measure and print. With `--serve`, run the sidecar that is measured."""
+    """Measure the sidecar under load and print. With `--serve`, run that sidecar."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", metavar="BROKERSxBUNDLES", help="be the sidecar")
     parser.add_argument("--size", metavar="BROKERSxBUNDLES", action="append", help="only this size")

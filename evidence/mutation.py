@@ -131,7 +131,7 @@ def share(statuses: Mapping[str, str]) -> float:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Try the changes and print the table. With `--write`, also write docs/reference/mutation.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.mutation", description=__doc__)
     parser.add_argument("--number", type=int, default=1, help="which change of each function is tried (1)")
     parser.add_argument("--only", choices=GROUPS, help="one group alone")

@@ -182,7 +182,7 @@ def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> li
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure the quota engine and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--namespaces", type=int, default=100_000)

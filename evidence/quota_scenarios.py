@@ -265,9 +265,7 @@ def _fair(demand: Floats, limit: float) -> Floats:
 
 
 def _uniform(partitions: Floats, share: float) -> float:
-    """Return the traffic of a topic whose partitions with demand each have the same part of its share as their
-    limit.
-    """
+    """Return the traffic of a topic if its share is divided equally among its partitions with demand."""
     count = max(1, int((partitions > 0).sum()))
     return float(np.minimum(partitions, share / count).sum())
 

@@ -192,15 +192,15 @@ class Cluster:
         return self._child(name).log
 
     def kill(self, name: str) -> None:
-        """SIGKILL a process and wait until its pid is gone."""
+        """Send SIGKILL to a process and wait until its pid is gone."""
         self._child(name).kill()
 
     def pause(self, name: str) -> None:
-        """SIGSTOP a process: it keeps its sockets and answers nothing."""
+        """Send SIGSTOP to a process: it keeps its sockets and does not respond."""
         self._child(name).send(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """SIGCONT a paused process."""
+        """Send SIGCONT to a paused process."""
         self._child(name).send(signal.SIGCONT)
 
     def terminate(self, name: str) -> None:

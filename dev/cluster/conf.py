@@ -139,8 +139,8 @@ def broker_conf(
     configuration_url: str,
     secure: Mapping[str, str] | None = None,
 ) -> str:
-    """Render broker.conf. It contains only keys that differ from Pulsar's defaults. Settings of the spec replace
-    others.
+    """Render broker.conf. It contains only keys that differ from Pulsar's defaults. `spec.broker_settings` replace
+    values.
     """
     settings = {
         "clusterName": spec.cluster_name,

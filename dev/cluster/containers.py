@@ -122,7 +122,7 @@ class ContainerSpawner(Spawner):
 
 
 class ContainerCluster(Cluster):
-    """A ``Cluster`` with a container per process. Names and files are the same; every address is on 127.0.0.1."""
+    """A ``Cluster`` with a container per process, the same names and files, and every address on 127.0.0.1."""
 
     _bind_host = HOST
 

@@ -270,7 +270,7 @@ def _settings_of(contender: Contender) -> list[tuple[str, str]]:
 
 
 def write(raw: Path = RAW) -> None:
-    """Write the page and its charts."""
+    """Write docs/reference/reaction.md and its charts."""
     PAGE.write_text(page(raw), encoding="utf-8")
     PAGE.with_suffix(".svg").write_text(chart(_pairs_of(raw)), encoding="utf-8")
     if pairs := _pairs_of(raw, TURNING.variant):
