@@ -57,7 +57,9 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
 
 
 def _texts(root: Path) -> list[Path]:
-    """Return the files that users read or build from and that can name a release. The changelog names all of them."""
+    """Return the files that users read or build from, and in which each version must be that of the release. The
+    changelog is not among them.
+    """
     chart = root / "deploy" / "helm" / "bundlekeel"
     named = (root / "Dockerfile", root / "docker-compose.yml", root / "README.md", root / "dev" / "chart.py")
     paths = (chart / "README.md", chart / "values-apache-chart.yaml", chart / "templates" / "NOTES.txt")

@@ -133,7 +133,7 @@ async def _ask_once(
 
 
 class Sidecar:
-    """The process of the sidecar under load."""
+    """The process in which the sidecar under load runs."""
 
     def __init__(self, brokers: int, bundles: int) -> None:
         command = [sys.executable, "-m", "evidence.load", "--serve", f"{brokers}x{bundles}"]

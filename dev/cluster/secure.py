@@ -46,7 +46,7 @@ class Security:
     """The files of a secured cluster below one directory."""
 
     def __init__(self, directory: Path, hosts: list[str]) -> None:
-        """Create all files. `hosts`: the loopback addresses on which servers listen."""
+        """Create all certificates, tokens and passwords. `hosts`: the loopback addresses on which servers listen."""
         directory.mkdir(mode=0o700)
         self.directory = directory
         self.ca = directory / "ca.pem"
