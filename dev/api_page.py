@@ -33,7 +33,7 @@ from tests.support.world import PATIENT
 
 
 def api_page() -> str:
-    """Return the page."""
+    """Return the text of docs/reference/api.md."""
     document = openapi_document()
     schemas = document["components"]["schemas"]
     common = schemas[OtherRecord.__name__]["properties"]
@@ -61,7 +61,6 @@ def api_page() -> str:
 
 
 def _conflict() -> str:
-    """Return an example of a conflict (409)."""
     bundle = "shop/orders/0x00000000_0x80000000"
     what = f"{bundle} would no longer move"
     text = f"the inputs changed since the plan was made: {what}"
@@ -71,14 +70,13 @@ def _conflict() -> str:
 
 
 def _routes(document: dict[str, Any], tag: str) -> str:
-    """Return the table of the routes that are listed under a tag."""
     routes = [(path, *route) for path, item in document["paths"].items() for route in item.items()]
     rows = [_route(document, *route) for route in routes if _group(*route) == tag]
     return "\n".join(table(["route", "query and body", "response"], rows))
 
 
 def _group(path: str, _: str, operation: dict[str, Any]) -> str:
-    """Return the tag under which a route is listed. A route that changes something is next to the reads of the same
+    """Return the tag under which the page lists a route. A route that changes data is listed with those that read the
     data.
     """
     (tag,) = operation["tags"]
@@ -96,7 +94,6 @@ def _route(document: dict[str, Any], path: str, method: str, operation: dict[str
 
 
 def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
-    """Return a query parameter with its allowed values, and with its default if it has one."""
     options = [item["schema"], *item["schema"].get("anyOf", ())]
     if name := _schema_name(item["schema"]):
         options.append(document["components"]["schemas"][name])
@@ -133,12 +130,12 @@ class Example:
 
     @property
     def socket(self) -> bool:
-        """Whether the request changes something. Without credentials, only the unix socket accepts such requests."""
+        """Whether the request changes something. Such requests need credentials, except on the unix socket."""
         return "mutations" in self.operation["tags"]
 
 
 def examples(document: dict[str, Any]) -> Iterator[Example]:
-    """Yield the examples of each route. Raises KeyError if the document has none for a route."""
+    """Yield the example requests of each route. Raises KeyError if the document has none for a route."""
     schemas = document["components"]["schemas"]
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -159,7 +156,7 @@ def examples(document: dict[str, Any]) -> Iterator[Example]:
 
 
 def answers_text() -> str:
-    """Return service/bundlekeel/api/examples.json: the answer to each example, for the OpenAPI document."""
+    """Return service/bundlekeel/api/examples.json: the response to each example request, for the OpenAPI document."""
     requests = list(examples(openapi_document()))
     answers = zip(requests, asyncio.run(_answers(requests)), strict=True)
     by_route = {f"{request.method.upper()} {request.route}": answer for request, answer in answers}
@@ -177,8 +174,8 @@ _REVIEWED: Final = frozenset(
 async def _answers(requests: list[Example]) -> list[Any]:
     """Return the response to each example: a read is sent to the TCP port, a change to the unix socket.
 
-    Each request is sent to a new sidecar that already has a plan, a task, and the object that the request ends or
-    decides on, such as a drain or a review.
+    Each request is sent to a new in-memory sidecar, which has the objects that the request needs, such as a plan or a
+    drain.
     """
     service = Spied(Shop().service)
     streams = EventStreams(heartbeat=0.0)
@@ -205,7 +202,7 @@ async def _answers(requests: list[Example]) -> list[Any]:
 
 
 class _Ends:
-    """A function that ends event streams when it is called for the second time."""
+    """Ends all event streams when it is called for the second time, because they would never end otherwise."""
 
     def __init__(self, streams: EventStreams) -> None:
         self._streams, self._looks = streams, count(1)
@@ -224,8 +221,8 @@ def _with_ids(example: Example, ids: Mapping[str, str]) -> Example:
 
 
 async def _prepare(shop: Shop, route: str) -> dict[str, str]:
-    """Make the operators' requests that the example of a route needs. Return the sidecar's ids by those of the
-    document.
+    """Make the operators' requests, such as a drain, that the example of a route needs. Return the sidecar's ids by the
+    ids in the OpenAPI document.
     """
     service, requests = shop.service, shop.service.requests
     if "/channel" in route:
@@ -283,7 +280,7 @@ async def _recommend(shop: Shop) -> None:
 
 
 async def _relieve(shop: Shop) -> None:
-    """Give the second broker little load, until the averages of its reports also show little load."""
+    """Reduce the load of the second broker, and wait until its average load is low, too."""
     shop.page_cluster.shares |= dict.fromkeys(BUNDLES[2:4], 0.0)
     await shop.turns(12)
 
@@ -300,7 +297,6 @@ async def _ask_for_everything(shop: Shop) -> None:
 
 
 async def _answer(client: httpx.AsyncClient, example: Example) -> Any:
-    """Return the JSON or text of a response. Raises HTTPStatusError if the request is refused."""
     answer = await client.request(example.method, example.path, params=example.query, json=example.body)
     answer.raise_for_status()
     if example.route == "/metrics":

@@ -1,9 +1,9 @@
 """Generate parts of the Helm chart: `python -m dev.chart write|check`.
 
-README.md comes from Chart.yaml and the `# --` comments of values.yaml. values-apache-chart.yaml comes from rendering
-the chart for the Apache Pulsar chart. `files/` comes from deploy/prometheus and deploy/dashboards (Helm reads nothing
-outside a chart). `settings` in values.schema.json comes from the settings of the sidecar. `check` writes nothing and
-names every file that differs.
+README.md comes from Chart.yaml and the `# --` comments of values.yaml. values-apache-chart.yaml (values for the chart
+of Apache Pulsar) comes from our rendered chart. `files/` comes from deploy/prometheus and deploy/dashboards (Helm reads
+nothing outside a chart). `settings` in values.schema.json comes from the settings of the sidecar. `check` writes
+nothing and names every file that differs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ def _flow(default: object) -> str:
 
 
 def _values() -> list[tuple[str, Any, str]]:
-    """Return the description of each value in values.yaml, in its order."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     tree = yaml.compose(text)
     assert isinstance(tree, yaml.MappingNode)
@@ -84,7 +83,7 @@ def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[st
 
 
 def apache_values() -> str:
-    """Return values for the Apache Pulsar chart, as our chart renders them with ci/apache-sidecar-values.yaml."""
+    """Return values for the chart of Apache Pulsar, from our chart rendered with ci/apache-sidecar-values.yaml."""
     objects = render("bundlekeel", CHART / "ci" / "apache-sidecar-values.yaml")
     sidecar_map = next(item for item in objects if item["metadata"]["name"] == "bundlekeel-sidecar")
     text: str = sidecar_map["data"]["broker-values.yaml"]
@@ -93,8 +92,8 @@ def apache_values() -> str:
 
 
 def values_schema() -> str:
-    """Return values.schema.json with the settings' own keys below `settings`, so that Helm refuses the same errors as a
-    sidecar. Each value has its description, which Artifact Hub and editors show.
+    """Return values.schema.json. Below `settings` it has the sidecar's setting keys, so that Helm refuses the same
+    errors, and descriptions, which Artifact Hub and editors show.
     """
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     settings: dict[str, Any] = {}
@@ -134,7 +133,7 @@ _NUMBER = re.compile(
 
 
 def _value(allowed: str) -> dict[str, Any]:
-    """Return the schema of a value, as far as the settings' reference describes it; otherwise {}."""
+    """Return the JSON schema for a text about allowed values, such as "number, from 0 to 1"; {} for an unknown form."""
     kind, null = allowed.removesuffix(", or null"), ["null"] if allowed.endswith(", or null") else []
     words = kind.split(", ")
     if words == ["true", "false"]:
@@ -160,7 +159,7 @@ def _closed() -> dict[str, Any]:
 
 
 def pages() -> dict[Path, str]:
-    """Return every generated file with its text."""
+    """Return the text of every generated file, by path."""
     copies = {
         CHART / "files" / source.name: source
         for source in (ROOT / "deploy" / "prometheus" / name for name in ("alerts.yml", "recording.yml"))
@@ -172,7 +171,7 @@ def pages() -> dict[Path, str]:
 
 
 def differing() -> list[Path]:
-    """Return generated files that differ, and dashboards that are no longer generated."""
+    """Return the generated files that are out of date, and dashboards that are no longer generated."""
     texts = pages()
     stale = [path for path in (CHART / "files" / "dashboards").glob("*") if path not in texts]
     return stale + [p for p, text in texts.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]

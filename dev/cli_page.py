@@ -1,4 +1,4 @@
-"""docs/reference/cli.md, made from the app itself."""
+"""Generate docs/reference/cli.md from the commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMMON = "[common options](#common-options)"
 
 
 def cli_page() -> str:
-    """Return the page."""
+    """Return the text of docs/reference/cli.md."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None), commands()))
     tops = root.commands
     kinds = (
@@ -77,7 +77,7 @@ def _commands(commands: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any
 
 
 def _command(path: str, command: Any, common: Mapping[str, Any]) -> list[str]:
-    """Return the section of a command. `common`: options of several commands, explained once."""
+    """Return the lines about a command. `common`: options of several commands, which the page explains only once."""
     arguments = [item for item in command.params if item.param_type_name == "argument"]
     usage = " ".join([path, *(_usage(item) for item in arguments)])
     lines = [f"### `{usage}`", "", re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")), ""]
@@ -94,7 +94,7 @@ def _command(path: str, command: Any, common: Mapping[str, Any]) -> list[str]:
 
 
 def _meaning(option: Any) -> tuple[str, str]:
-    """Return the default, and the help without the condition under which the option is required."""
+    """Return an option's default, and its help without the part after "; ", which says when the option is required."""
     return _default(option), str(option.help).rstrip(".").partition("; ")[0]
 
 
@@ -123,7 +123,6 @@ def _default(item: Any) -> str:
 
 
 def _choices(item: Any) -> list[str]:
-    """Return the allowed values of an option, from an enum or a literal type."""
     annotation = getattr(getattr(item, "type_descriptor", None), "annotation", None)
     kinds = [annotation, *get_args(annotation)]
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]

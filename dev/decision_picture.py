@@ -19,8 +19,9 @@ MOVES = 2
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A load of one broker over time. Each phase has a start, an end (seconds) and the excess load, in multiples of the
-    tolerance (0: tolerated)."""
+    """A load of one broker over time. Each phase has a start, an end (seconds) and an excess: how far the broker's
+    difference from the mean load is above the tolerance, in multiples of the tolerance.
+    """
 
     title: str
     excess: tuple[tuple[int, int, float], ...]
@@ -36,7 +37,7 @@ STORIES = (
 
 
 def picture() -> str:
-    """Return docs/concepts/decision-rule.svg."""
+    """Return the text of docs/concepts/decision-rule.svg."""
     figure = Figure(figsize=(10, 2.5), layout="constrained")
     for axes, story in zip(figure.subplots(1, 2, sharey=True), STORIES, strict=True):
         _draw(axes, story)
@@ -63,7 +64,7 @@ def _draw(axes: Axes, story: Story) -> None:
 
 
 def _costs(story: Story, price: float) -> tuple[list[tuple[float, float]], bool]:
-    """Return the points (second, cost) of the imbalance, and whether bundles move in the end."""
+    """Return the points (second, cost) of the imbalance until bundles move, and whether they move at all."""
     params = Parameters()
     course, costs = BrokerCourse(level=0.5, until_ms=0, seconds=1.0), [(0.0, 0.0)]
     for second in range(READING, SECONDS + 1, READING):

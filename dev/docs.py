@@ -151,8 +151,9 @@ def settings_page() -> str:
 
 
 def _section_head(name: str) -> list[str]:
-    """Return the lines above a section: its heading, its purpose, and the page that explains it. Empty for top-level
-    keys."""
+    """Return the first lines of a section: its heading, purpose, and a link to the page that explains it. Empty for
+    top-level keys.
+    """
     if not name:
         return []
     lines = [purpose] if (purpose := _purpose(name)) else []
@@ -163,7 +164,6 @@ def _section_head(name: str) -> list[str]:
 
 
 def _purpose(name: str) -> str:
-    """Return the description of the section's class; "" for a mapping or list."""
     kind = Settings.model_fields[name].annotation
     is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
     return " ".join((kind.__doc__ or "").split("\n\n")[0].split()) if is_section else ""
@@ -175,7 +175,9 @@ def _cells(key: str, row: SettingRow) -> list[str]:
 
 
 def _item_cells(key: str) -> list[list[str]]:
-    """Return the cells of each key in an item of a list or mapping; the keys of `capacity` are rows already."""
+    """Return the table rows of the keys in an item of a list or mapping; empty for `capacity`, whose keys have rows
+    already.
+    """
     if key not in _ITEMS or key == "capacity":
         return []
     place = "<name>" if _ITEMS[key][0] else "<number>"
@@ -184,7 +186,6 @@ def _item_cells(key: str) -> list[list[str]]:
 
 
 def _calibrated_rows() -> list[list[str]]:
-    """Return a row for each parameter that the recalibration may propose: name, range, step and strategies."""
     return [
         [
             f"`{name}`",
@@ -337,7 +338,7 @@ def drift(pages: Sequence[Page], root: Path = ROOT) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`write` or `check`; the exit code."""
+    """Run `write` or `check`, and return the exit code."""
     if list(arguments) == ["write"]:
         write(PAGES)
         return 0
@@ -379,7 +380,6 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
-    """Return the keys of a section, with its subsections below their names."""
     lines: list[str] = []
     within: tuple[str, ...] = ()
     for row in inside:

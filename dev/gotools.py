@@ -1,9 +1,9 @@
 """Programs of other projects that the chart and compose tests run, built once from their Go modules into the cache.
 
-PyPI does not have the required versions. Each is built in its own module, so that it gets exactly the dependencies of
-its release; Go's checksum database verifies the downloads. A first build of `helm` takes about four minutes of
-processor time, the others one or two; later calls cost nothing. `python -m dev.gotools` builds them all, `python -m
-dev.gotools helm` one of them.
+PyPI does not have the required versions. Each program is built in its own Go module, so that it gets exactly the
+dependencies of its release; Go's checksum database verifies the downloads. A first build of `helm` takes about four
+minutes of processor time, the others one or two. `python -m dev.gotools` builds all programs, `python -m dev.gotools
+helm` one of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class ToolError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class GoTool:
-    """One program: its name, main package, module, release, and `replace` lines.
+    """A Go program: its name, main package, release, and `replace` line.
 
-    Go ignores the `replace` lines of a module that another module uses, so they are repeated here.
+    Go ignores the `replace` lines of a module that another module uses, so the line is repeated here.
     """
 
     name: str
@@ -53,7 +53,7 @@ ALL = (HELM, KUBECONFORM, HELM_UNITTEST, COMPOSE, ACTIONLINT)
 
 
 def ensure(tool: GoTool) -> Path:
-    """Return the path of the built program. The first call builds it; other processes can do the same at that time.
+    """Return the path of the built program. The first call builds it. Several processes may call this at the same time.
 
     Raises ToolError if Go is missing or the build fails. An incomplete build never has the final name.
     """
@@ -100,7 +100,7 @@ def _go(tool: GoTool, module: Path, command: list[str]) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Build the programs of these names, or every one, and print where each is."""
+    """Build the programs with these names, or all if `names` is empty, and print their paths."""
     for tool in ALL:
         if not names or tool.name in names:
             print(f"{tool.name} {tool.version}: {ensure(tool)}")

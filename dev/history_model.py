@@ -46,12 +46,16 @@ NIC: Final = 1e7
 class World:
     """A generated cluster and its traffic.
 
-    load: approximate mean score over brokers and time. daily, weekly: reduction at night and on weekends (0..1).
-    growth: relative growth per day. noise: relative standard deviation of a bundle's traffic from hour to hour.
-    flicker: standard deviation from snapshot to snapshot, as a part of `noise`. zipf: exponent of the bundles' sizes.
-    spiky: number of tenants that multiply their traffic for some minutes several times per day. unequal: share of
-    brokers with twice the cores. params: parameters of the balancer. recording: whether that balancer runs; otherwise
-    none does.
+    load: approximate mean score (CPU use, 0 to 1) over brokers and time.
+    daily, weekly: reduction at night and on weekends (0 to 1).
+    growth: relative growth per day.
+    noise: relative standard deviation of a bundle's traffic from hour to hour.
+    flicker: standard deviation from snapshot to snapshot, as a part of `noise`.
+    zipf: exponent of the bundles' sizes.
+    spiky: number of tenants that multiply their traffic for some minutes several times per day.
+    unequal: share of brokers with twice the cores.
+    params: parameters of the balancer.
+    recording: whether the balancer moves and splits bundles.
     """
 
     seed: int = 1
@@ -129,9 +133,8 @@ def _cast(world: World) -> _Cast:
 
 
 def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | None = None) -> RecordedTraffic:
-    """Return periods `begin` to `end` (all by default) as arrays. Every bundle stays on its first broker, or on the one
-    in `owner` (indexes of brokers). Any part equals the same part of the whole, except for the averages, which start
-    with it.
+    """Return periods `begin` to `end` (all by default) as arrays. Bundles never move; `owner` (broker index of each
+    bundle) replaces their first owners. Values do not depend on `begin`, except for the averages, which start there.
     """
     end = world.days * world.periods_a_day if end is None else end
     cast = _cast(world) if owner is None else replace(_cast(world), owner=owner)
@@ -176,7 +179,7 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
 
 
 def _limits(cast: _Cast) -> Floats:
-    """Return the limits, constant over time; shape (1, brokers, 6)."""
+    """Return the resource limits of the brokers, constant over time; shape (1, brokers, 6)."""
     limit = np.zeros((1, len(cast.brokers), len(RESOURCES)))
     limit[0, :, CPU], limit[0, :, DIRECT_MEMORY] = cast.cores * CORE, 4096.0
     limit[0, :, BANDWIDTH_IN] = limit[0, :, BANDWIDTH_OUT] = NIC
@@ -213,7 +216,8 @@ def _spike(world: World, cast: _Cast, wall_ms: Ints, season: Floats) -> None:
 
 def _noise(world: World, wall_ms: Ints) -> Floats:
     """Return random factors around 1 that change slowly from hour to hour and a little from period to period; shape
-    (periods, bundles). A period has the same factors whatever the first period is, if that starts at a full hour."""
+    (periods, bundles). The factors of a period do not depend on the first period, if that starts at a full hour.
+    """
     wall_ms = wall_ms - world.start_ms + START_MS
     hours = wall_ms // HOUR_MS
     first, last = int(hours[0]), int(hours[-1]) + 1
@@ -229,7 +233,7 @@ def _normal(world: World, kind: int, number: int) -> Floats:
 
 
 def _by_broker(rates: Floats, owner: Ints, brokers: int) -> Floats:
-    """Return the sums of each broker's bundles; shape (periods, brokers, 4)."""
+    """Return the summed rates of each broker's bundles; shape (periods, brokers, 4)."""
     order = np.argsort(owner, kind="stable")
     starts = np.searchsorted(owner[order], np.arange(brokers))
     sums: Floats = np.add.reduceat(rates[:, order], starts, axis=1)
@@ -237,7 +241,7 @@ def _by_broker(rates: Floats, owner: Ints, brokers: int) -> Floats:
 
 
 def _per_unit(world: World, cast: _Cast) -> Floats:
-    """Return the cost of a message and a byte, the same on every broker, so that the mean score is about
+    """Return the resource use per message and per byte, the same on every broker, so that the mean score is about
     `World.load`.
     """
     units = np.zeros((world.brokers, len(RESOURCES), 4))
@@ -261,7 +265,6 @@ def _circumstances(document: dict[str, object]) -> tuple[tuple[str, ...], Ints]:
 
 
 def _input(world: World, cast: _Cast, wall_ms: Ints) -> PlanInput:
-    """Return the leader's first input of `plan()`, with an empty snapshot."""
     none, whole = np.zeros((0, 4)), np.zeros(0, dtype=np.int64)
     brokers = BrokerTable(
         ids=(),

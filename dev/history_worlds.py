@@ -48,16 +48,14 @@ class _Bad:
 
     @property
     def date(self) -> str:
-        """Return the day with the fault, YYYY-MM-DD."""
         return str(np.datetime64(self.world.start_ms + self._day * DAY_S * 1000, "ms"))[:10]
 
     def hour(self, wall_ms: int) -> bool:
-        """Return whether this time is in the hours with the fault."""
         day, rest = divmod(wall_ms - self.world.start_ms, DAY_S * 1000)
         return day == self._day and 6 <= rest // HOUR_MS < 12
 
     def frame(self, number: int, frame: Frame) -> Frame:
-        """Return the frame with the fault."""
+        """Return the recorded snapshot (frame) of period `number`, with the fault if it affects that period."""
         wall_ms = self.world.start_ms + number * self.world.period_seconds * 1000
         day = (wall_ms - self.world.start_ms) // (DAY_S * 1000)
         brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
@@ -80,7 +78,7 @@ class _Bad:
 
 
 def steps(world: World) -> Iterator[CandidateStep]:
-    """Yield the balancer's steps through the world: every period with its input and plan."""
+    """Run the balancer on the generated traffic. Yield every period with the balancer's input and plan."""
     params = world.params if world.recording else replace(world.params, max_moves_per_cycle=0, split_enabled=False)
     course: CandidateRun | None = None
     before: RecordedTraffic | None = None
@@ -101,7 +99,10 @@ def steps(world: World) -> Iterator[CandidateStep]:
 
 
 def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, frame: frame) -> Iterator[HistoryRecord]:
-    """Yield the records of the run: a whole snapshot each hour, changes after it. `poison` gets period and frame."""
+    """Yield the history records of the run: a complete snapshot at the start of each hour, then only changes.
+
+    `poison`: function that can add a fault to a snapshot (frame); it gets the number of the period and the frame.
+    """
     before: tuple[int, Frame] | None = None
     hour = -1
     for number, step in enumerate(steps(world)):
@@ -137,7 +138,7 @@ def write(world: World, place: str | Path, *, poison: str = "", cluster: str = "
 
 
 def _publish(store: ParquetStore, together: list[HistoryRecord], bad: _Bad) -> None:
-    """One hour as one file."""
+    """Write the records of one hour as one file, with the fault if it affects this hour."""
     seq = together[0].wall_ms // HOUR_MS - bad.world.start_ms // HOUR_MS + 1
     here = bad.hour(together[0].wall_ms)
     if here and bad.kind == "missing_hours":
@@ -150,7 +151,7 @@ def _publish(store: ParquetStore, together: list[HistoryRecord], bad: _Bad) -> N
 
 
 def _tear(place: str | Path, store: ParquetStore, bad: _Bad) -> None:
-    """Delete the second half of a file of the first hour with the fault; only in a local directory."""
+    """Delete the second half of the first file of the day with the fault; only in a local directory."""
     file = next(item for item in store.files() if item.date == bad.date)
     path = Path(str(place).removeprefix("file://")) / file.path
     data = path.read_bytes()

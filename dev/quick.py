@@ -1,7 +1,8 @@
 """Check what changed since the branch began, within a minute: `make quick`.
 
-It checks format, lint and types of the changed Python files, and runs the nearest tests. These import a changed module
-or are named after it; if there are none, they are the tests of the modules that import it. Run `make check` as well.
+It checks format, lint and types of the changed Python files, and runs the nearest tests: those that import a changed
+module or are named after it. If there are none, it runs the tests of the modules that import the changed module. Run
+`make check` as well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def module_name(path: str) -> str:
 
 
 def imports_of(source: str) -> set[str]:
-    """Return the names of modules, and of members that may be modules, that a file imports."""
+    """Return the dotted names that a file imports. `from a import b` gives `a` and `a.b`, because `b` may be a
+    module.
+    """
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -55,9 +58,9 @@ def imports_of(source: str) -> set[str]:
 
 
 def nearest_tests(changed: list[str], imports: Mapping[str, set[str]]) -> list[str]:
-    """Return test files, the nearest first.
+    """Return the test files for the changed files, the nearest first.
 
-    `imports`: what each file of the repository imports, by its path.
+    `imports`: the dotted names that each file of the repository imports, by its path.
     """
     tests = {path: None for path in changed if _is_test(path)}
     for path in changed:
@@ -79,13 +82,13 @@ def _is_test(path: str) -> bool:
 
 
 def all_imports() -> dict[str, set[str]]:
-    """Return what each Python file imports, by its path."""
+    """Return the dotted names that each Python file imports, by its path."""
     files = (path for source in _SOURCES for path in (ROOT / source).rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): imports_of(path.read_text(encoding="utf-8")) for path in files}
 
 
 def commands(changed: list[str], tests: list[str]) -> Iterator[list[str]]:
-    """Yield the checks of the changed files: each is a command."""
+    """Yield the commands that check the changed files and run the tests."""
     yield [str(BIN / "ruff"), "format", "--check", "-q", *changed]
     yield [str(BIN / "ruff"), "check", "-q", *changed]
     typed = [path for path in changed if not path.startswith("tests/") or path.startswith("tests/support/")]
@@ -96,7 +99,7 @@ def commands(changed: list[str], tests: list[str]) -> Iterator[list[str]]:
 
 
 def run(checks: list[list[str]], seconds: float = SECONDS) -> int:
-    """Run all checks in parallel, and stop those that take longer. Return 1 if one failed, else 0."""
+    """Run all commands in parallel, and stop those that take longer than `seconds`. Return 1 if one failed, else 0."""
     deadline = time.monotonic() + seconds
     code = 0
     started = [(check, subprocess.Popen(check, cwd=ROOT)) for check in checks]

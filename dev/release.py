@@ -1,4 +1,4 @@
-"""Conditions for publishing a tag: `python -m dev.release check TAG`; its text: `python -m dev.release notes TAG`."""
+"""Check whether a tag can be published (`python -m dev.release check TAG`), or print its notes (`… notes TAG`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNPUBLISHED = re.compile(
 
 
 def faults(tag: str, root: Path = ROOT) -> list[str]:
-    """Return the problems with publishing the tree as that tag (`v0.1.0`), one line each."""
+    """Return why the tree must not be published as this tag (such as `v0.1.0`), one line per reason."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     chart = yaml.safe_load((root / "deploy/helm/bundlekeel/Chart.yaml").read_text(encoding="utf-8"))
     versions = {"pyproject.toml": project["version"], "Chart.yaml": chart["version"], "appVersion": chart["appVersion"]}
@@ -57,7 +57,9 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
 
 
 def _texts(root: Path) -> list[Path]:
-    """Return the files that users read or build from, and that contain the release. The changelog is history."""
+    """Return the files that users read or build from, and in which each version must be that of the release. The
+    changelog is not among them.
+    """
     chart = root / "deploy" / "helm" / "bundlekeel"
     named = (root / "Dockerfile", root / "docker-compose.yml", root / "README.md", root / "dev" / "chart.py")
     paths = (chart / "README.md", chart / "values-apache-chart.yaml", chart / "templates" / "NOTES.txt")
@@ -69,7 +71,7 @@ def _changelog(root: Path) -> str:
 
 
 def notes(tag: str, root: Path = ROOT) -> str:
-    """Return the section of the changelog for that tag; empty: there is none."""
+    """Return the section of the changelog for this tag; empty if there is none."""
     sections = _changelog(root).split("\n## ")[1:]
     heads = {text.partition("\n")[0].split()[0]: text.partition("\n")[2].strip() for text in sections}
     return heads.get(tag.removeprefix("v"), "")

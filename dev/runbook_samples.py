@@ -41,7 +41,9 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def with_samples(page: Path) -> str:
-    """Return a page with its samples and files renewed. Raises KeyError if a situation does not exist."""
+    """Return the text of a page with new samples of output and source files. Raises KeyError if a situation does not
+    exist.
+    """
     return _FILE.sub(_shorten, _MARK.sub(_renewed, page.read_text(encoding="utf-8")))
 
 
@@ -61,8 +63,8 @@ def _renewed(match: re.Match[str]) -> str:
 
 
 def _select(lines: list[str], begin: list[str]) -> list[str]:
-    """Return the lines with one of these beginnings (spaces ignored), the lines that continue them, and the exit code.
-    The others become one `…`.
+    """Return the lines that start with one of the texts in `begin` (spaces ignored), the lines that continue them, and
+    the exit code. Other lines become one `…`.
     """
     if not begin:
         return lines
@@ -77,8 +79,6 @@ def _select(lines: list[str], begin: list[str]) -> list[str]:
 
 
 class _Served(LoopThread):
-    """A sidecar in a situation, behind its API."""
-
     def __init__(self, at: Situation) -> None:
         super().__init__("sample")
         self._at = at
@@ -94,7 +94,7 @@ class _Served(LoopThread):
 
 
 def sample(command: str, situation: str) -> list[str]:
-    """Return the lines that the command prints; the exit code last, when it is not 0."""
+    """Return the lines that a command prints in a situation; the exit code last, when it is not 0."""
     wiring = SampleWiring(at := SITUATIONS[situation])
     with _isolated(), structlog.testing.capture_logs(), _Served(at) as served:
         words = shlex.split(command)

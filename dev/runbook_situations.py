@@ -108,7 +108,7 @@ def _verdicts(code: Code, sentence: str) -> list[CycleVerdict]:
 
 
 class SampleWiring(FakeWiring):
-    """The functions behind commands that need no running sidecar, with results for samples."""
+    """The functions of commands that need no running sidecar, such as `takeover`. They return results for samples."""
 
     def __init__(self, at: Situation) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class SampleWiring(FakeWiring):
     def takeover(
         self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
     ) -> Json:
-        """Return a dry run for brokers that all shed."""
+        """Return a dry run of a takeover (turning the brokers' own shedding off) while all brokers shed."""
         assert dry_run
         model = BrokerModel(BROKERS)
         admin, coordination = MemoryAdmin(model), MemoryCoordination(MemoryStore())
@@ -140,13 +140,13 @@ class SampleWiring(FakeWiring):
         return json_result(asyncio.run(preview_takeover()), dict.fromkeys(BROKERS, "true"))
 
     def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
-        """Return a dry run without quota groups."""
+        """Return a dry run of a handback (turning the brokers' own shedding on again), without quota groups."""
         assert dry_run
         return handback_preview(dict.fromkeys(BROKERS, self._at.sheds), [], taken_over=self._at.taken_over)
 
 
 def write_history(place: Path) -> None:
-    """Write a history of six cycles, of which two are missing."""
+    """Write the history of six cycles, without the third and the fourth."""
     store, records = ParquetStore(place), records_of(sequence(6, 12))
     store.publish(1, 1, records[:2])
     store.publish(1, 2, records[4:])
@@ -196,7 +196,7 @@ async def _adopt(shop: Shop) -> None:
 
 
 def _on_trial(view: ThresholdsView) -> ThresholdsView:
-    """Return the view with what a trial has measured after half an hour."""
+    """Return the view with the measurements of a trial of adopted thresholds after half an hour."""
     assert view.adopted is not None and view.adopted.trial is not None
     trial = replace(
         view.adopted.trial, seconds=1800.0, needed_seconds=21_600.0, imbalance=0.11, imbalance_before=0.12,
@@ -226,7 +226,7 @@ def _published(messages: float) -> RatesView:
 
 
 def _in_flight(_: object) -> list[ChannelFinding]:
-    """Return the core's finding for a bundle that has been releasing for two hours. It uses the clock, because the
+    """Return the finding about a bundle that has been in state Releasing for two hours. It uses the clock, because the
     command prints ages.
     """
     now = round(time.time() * 1000)

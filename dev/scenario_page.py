@@ -30,7 +30,7 @@ _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or fals
 
 
 def scenarios_page() -> str:
-    """Return the page."""
+    """Return the text of docs/reference/scenarios.md."""
     lines = ["# Scenarios", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
     lines += ["## Columns of the answer", "", *table(["column", "what"], [[c.title, c.why] for c in COLUMNS]), ""]
     for item in suite():
@@ -40,9 +40,7 @@ def scenarios_page() -> str:
 
 
 def format_page() -> str:
-    """Return the page about the format: the fields of `Scenario`, then those of its parts, in the order of the
-    source.
-    """
+    """Return the text of docs/reference/scenario-format.md: the fields of `Scenario`, then those of the types in it."""
     classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
     for item in sorted(classes, key=lambda item: item is not Scenario):
@@ -54,7 +52,6 @@ def format_page() -> str:
 
 
 def _fields(item: Any) -> Iterator[list[str]]:
-    """Yield name, type, default and meaning of each field, from `name: Annotated[type, "meaning"] = default`."""
     hints = get_type_hints(item, include_extras=True)
     for one in fields(item):
         kind, meaning = get_args(hints[one.name])
@@ -67,7 +64,6 @@ def _default(value: object) -> str:
 
 
 def _kind(kind: Any) -> str:
-    """Return the type in terms of a YAML file, with a link to the type of nested fields."""
     origin, of = get_origin(kind), [part for part in get_args(kind) if part is not type(None)]
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in of if word)

@@ -19,7 +19,7 @@ class Refused(Exception):
 
 
 def main(lock: str) -> int:
-    """Create the missing parts and return the exit code. An interrupted set-up is completed."""
+    """Create the missing parts of `.venv` and return the exit code. After an interruption, call it again."""
     try:
         if sys.version_info < OLDEST:
             here = sys.version.split()[0]
@@ -36,14 +36,16 @@ def main(lock: str) -> int:
 
 
 def needs_java(lock: str, platform: str, cluster: str) -> bool:
-    """Return whether the set-up runs Java on this machine. Raises Refused if the demo's cluster cannot run on it."""
+    """Return whether the packages of `lock` need Java. Raises Refused if the demo's cluster cannot run on this
+    platform.
+    """
     if lock == "demo" and cluster != "docker" and platform != "linux":
         raise Refused("the demo's cluster runs on Linux; elsewhere in containers: make demo CLUSTER=docker")
     return lock == "dev" or cluster != "docker"
 
 
 def _java() -> None:
-    """Install Java if it is missing. It is small and comes first: without it the other packages are useless."""
+    """Install Java if it is missing, before the larger packages, which are useless without it."""
     # Imported here, because older Pythons cannot parse the module.
     from dev.java import NO_JAVA, OLDEST_JAVA, installed_java  # noqa: PLC0415
     from dev.wheels import install  # noqa: PLC0415
@@ -56,7 +58,6 @@ def _java() -> None:
 
 
 def _packages(lock: str) -> None:
-    """Install a lock file and bundlekeel itself."""
     from dev.wheels import install  # noqa: PLC0415
 
     refused = install(lock, _python())
@@ -71,7 +72,6 @@ def _packages(lock: str) -> None:
 
 
 def _python() -> str:
-    """Return the Python of the virtual environment. Create the environment if it does not exist."""
     if not (VENV / "bin" / "pip").exists():
         _say(f"virtual environment in {VENV.name}, with Python {sys.version.split()[0]}")
         if subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False).returncode != 0:

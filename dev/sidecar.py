@@ -29,8 +29,9 @@ SHARED_MACHINE = {"*": {"cpu": "ignore", "throughput": 4_000_000}}
 def settings_for(
     cluster: Cluster, name: str, directory: Path, /, *, root: str | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """Return the content of a settings file: addresses, names and files of this cluster, defaults otherwise. `root`: a
-    name that separates its shared state from that of other sidecars of the cluster.
+    """Return the content of a settings file for this cluster; `changes` replace keys.
+
+    `root`: name of the sidecars' shared state. Sidecars of this cluster with another root do not see it.
     """
     if root is not None:
         changes["store"] = {"root": f"/bundlekeel/{root}", **changes.get("store", {})}
@@ -48,7 +49,7 @@ def settings_for(
 
 
 def secrets_of(cluster: Cluster, directory: Path) -> Path:
-    """Return the directory for `BUNDLEKEEL_SECRETS_DIR`: the secrets of a sidecar of a secured cluster."""
+    """Write the secrets of a sidecar of a secured cluster, and return their directory for `BUNDLEKEEL_SECRETS_DIR`."""
     folder = directory / "secrets"
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "store__sasl_password").write_text(cluster.security.passwords["bundlekeel"], encoding="utf-8")
@@ -98,7 +99,7 @@ class Sidecar:
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, wait: bool = True) -> Sidecar:
-        """Start the process; with `wait`, until its API answers."""
+        """Start the process; with `wait`, return only when its API responds."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BUNDLEKEEL__")}
         paths = [
             variables["PYTHONPATH"] for variables in (self.environment, environment) if variables.get("PYTHONPATH")
@@ -117,26 +118,28 @@ class Sidecar:
         return self
 
     def until_answering(self) -> None:
-        """Wait until its API answers."""
+        """Wait until the API of the process responds."""
         self.until(lambda: self.get("/livez", raw=True) is not None, "its API answers", within=_START_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Send SIGKILL, and wait for the end of the process."""
         self.send(signal.SIGKILL)
         self.ended(10.0)
 
     def pause(self) -> None:
-        """SIGSTOP: the process freezes as in a long GC or a suspended machine."""
+        """Send SIGSTOP: the process freezes as in a long GC or on a suspended machine."""
         self.send(signal.SIGSTOP)
         if self._process is not None:
             until_stopped(self._process)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT to the paused process."""
         self.send(signal.SIGCONT)
 
     def stop(self, within: float = 40.0) -> int:
-        """SIGTERM, and wait; the exit code. A process that does not end in time is killed and raises SidecarError."""
+        """Send SIGTERM, wait for the end, and return the exit code. After `within` seconds, kill the process and raise
+        SidecarError.
+        """
         if self._process is None:
             return 0
         if self._process.poll() is None:
@@ -145,7 +148,7 @@ class Sidecar:
         return self.ended(within)
 
     def cost(self) -> tuple[float, float]:
-        """Return (resident MiB, CPU seconds so far), with those of the child process that reads topics."""
+        """Return (resident MiB, CPU seconds so far) of the process and of its child that reads topics."""
         resident, used = 0.0, 0.0
         main = psutil.Process(self.pid)
         for process in (main, *main.children(recursive=True)):
@@ -173,7 +176,7 @@ class Sidecar:
     # --- questions ---
 
     def get(self, path: str, *, raw: bool = False, **query: Any) -> Any:
-        """GET over the unix socket: JSON, text with `raw`, or None without a response."""
+        """Send a GET to the unix socket. Return JSON, with `raw` text, or None without a response."""
         if not self._listening():
             return None
         try:
@@ -183,8 +186,9 @@ class Sidecar:
         return answer.text if raw else answer.json()
 
     def _listening(self) -> bool:
-        """Return whether the unix socket accepts connections. httpcore leaks the sockets of failed attempts, so this is
-        checked first."""
+        """Return whether the unix socket accepts connections. This is checked before a request, because httpcore leaks
+        the sockets of failed attempts.
+        """
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(self.socket))
@@ -193,19 +197,19 @@ class Sidecar:
         return True
 
     def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        """POST over the unix socket."""
+        """Send a POST to the unix socket."""
         return self._http.post(path, json=dict(body))
 
     def put(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        """PUT over the unix socket."""
+        """Send a PUT to the unix socket."""
         return self._http.put(path, json=dict(body))
 
     def delete(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        """DELETE with a body over the unix socket."""
+        """Send a DELETE with a body to the unix socket."""
         return self._http.request("DELETE", path, json=dict(body))
 
     def answer(self, path: str) -> tuple[int, str]:
-        """GET over the unix socket: status and text. Raises httpx.TransportError without a response."""
+        """Send a GET to the unix socket. Return status and text. Raises httpx.TransportError without a response."""
         response = self._http.get(path)
         return response.status_code, response.text
 
@@ -215,13 +219,13 @@ class Sidecar:
         return answer if isinstance(answer, dict) else {}
 
     def picture(self) -> list[dict[str, Any]]:
-        """Return the brokers in the snapshot: `/api/v1/brokers` without excluded brokers."""
+        """Return the brokers in the sidecar's snapshot of the cluster: `/api/v1/brokers` without excluded brokers."""
         answer = self.get("/api/v1/brokers")
         rows = answer if isinstance(answer, list) else []
         return [row for row in rows if row["state"] == "ok"]
 
     def moves(self) -> list[dict[str, Any]]:
-        """Every move record of the shared state, oldest first."""
+        """Return every record of a move in the shared state, oldest first."""
         answer = self.get("/api/v1/journal", kind="move", limit=1000)
         return answer if isinstance(answer, list) else []
 
@@ -255,7 +259,7 @@ class Sidecar:
             time.sleep(0.05)
 
     def tail(self, lines: int = 15) -> str:
-        """Return the end of the log."""
+        """Return the last lines of the process's log."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def close(self) -> None:
@@ -289,7 +293,7 @@ def running(
 
 
 def bundlekeel(*arguments: str, within: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process and return its result, whatever the exit code is."""
+    """Run the `bundlekeel` command in a process and return its result, whatever the exit code is."""
     return subprocess.run(
         [sys.executable, "-m", "bundlekeel", *arguments], capture_output=True, text=True, timeout=within, check=False
     )

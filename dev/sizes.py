@@ -1,8 +1,8 @@
 """Check that files and functions are small: `python -m dev.sizes`.
 
-A file above 400 lines is named, one above 600 is refused; functions have up to 40 lines of code without the docstring.
-A folder with more than 20 modules is named: it probably lacks a concept. `--table COMMIT` compares the structure of the
-code with that at a commit, as Markdown.
+It warns about files above 400 lines and refuses files above 600; functions have up to 40 lines of code without the
+docstring. It warns about folders with more than 20 modules, which probably lack a concept. `--table COMMIT` compares
+the structure of the code with that at a commit, as Markdown.
 """
 
 from __future__ import annotations

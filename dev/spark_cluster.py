@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of the installed pyspark package on 127.0.0.1: one master and some workers, by pid."""
+"""Run a Spark standalone cluster of the installed pyspark package on 127.0.0.1: one master and some workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SETTINGS = {
 
 @contextmanager
 def standalone(folder: Path, *, workers: int) -> Iterator[str]:
-    """Run a cluster during the block; yield its URL, once all workers are there. Every process is ended by its pid."""
+    """Run a master and workers during the block; yield the master's URL once all workers are registered."""
     port, web = free_ports(2)
     url = f"spark://{HOST}:{port}"
     started: list[subprocess.Popen[bytes]] = []

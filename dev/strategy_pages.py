@@ -1,7 +1,8 @@
 """Generate the example, its picture and the list of parameters on the pages of docs/strategies.
 
-Every page shows the same six brokers, so that the strategies can be compared. The plan is the sidecar's own `plan()`,
-called again with fresh reports until the strategy acts. `python -m dev.docs write` puts both between the page's marks.
+Every page shows the same six brokers, so that the strategies can be compared. The plan comes from the sidecar's
+`plan()`, which is called with new load reports until the strategy moves a bundle. `python -m dev.docs write` writes the
+example and the list between the marks in each page.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Acted:
 
 @cache
 def example(strategy: str) -> Acted:
-    """Return the strategy's first plan that moves a bundle, at its defaults. Raises RuntimeError if there is none."""
+    """Return the strategy's first plan that moves a bundle, with default parameters. Raises RuntimeError if there is
+    none.
+    """
     memory = StrategyMemory()
     for cycle in range(1, MOST_CYCLES + 1):
         now = START_MS + cycle * INTERVAL_MS
@@ -69,13 +72,13 @@ def example(strategy: str) -> Acted:
 
 
 def pages() -> list[tuple[str, Callable[[], str]]]:
-    """Return each page and its picture, with the function that renders it, for dev/docs.py."""
+    """Return the paths of each page and its picture, with the function that returns its content, for dev/docs.py."""
     writers = (("md", _page), ("svg", _picture))
     return [(f"{FOLDER}/{name}.{end}", partial(write, name)) for name in STRATEGIES for end, write in writers]
 
 
 def parameters_of(strategy: str) -> list[str]:
-    """Return the parameters that this strategy reads, in the order of the table."""
+    """Return the names of the parameters that this strategy reads, in the order of `PARAMETERS`."""
     return [spec.name for spec in PARAMETERS if _reads(strategy, spec.name, spec.used_by)]
 
 
@@ -119,7 +122,6 @@ def _parameter_lines(name: str) -> list[str]:
 
 
 def _picture(name: str) -> str:
-    """Plot two bars per broker, before and after, with the line above which no broker takes a bundle."""
     loads = sorted(example(name).plan.loads, key=lambda load: load.broker)
     rows = np.arange(len(loads))
     figure = Figure(figsize=(6.4, 3), layout="constrained")
@@ -149,7 +151,9 @@ def _after(loads: Sequence[BrokerLoad]) -> list[float]:
 
 
 def _report(row: int, shares: tuple[int, ...], now: int) -> bytes:
-    """Return a broker's report: CPU is the sum of its bundles' shares, traffic is in proportion."""
+    """Return the load report of a broker (JSON). `shares`: CPU use of each bundle in percent; traffic is in
+    proportion.
+    """
     names = (f"public/default/0x{row:02x}{number:06x}_0x{row:02x}{number + 1:06x}" for number in range(len(shares)))
     bundles = dict(zip(names, shares, strict=True))
     stats = {

@@ -1,7 +1,7 @@
 """Run one test suite within its budget, and add a row to the closing table of `make test`.
 
-A budget is in minutes on two fast cores. A suite fails that takes four times as long, because machines differ.
-BUNDLEKEEL_BUDGET_SCALE=2 doubles every budget. Which suites there are, and which run in parallel: `dev/suites.mk`.
+A budget is in minutes on two fast cores. A suite fails only if it takes four times its budget, because machines differ.
+BUNDLEKEEL_BUDGET_SCALE=2 doubles every budget. `dev/suites.mk` lists the suites, and which of them run in parallel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STOP_SECONDS = 120
 
 
 def run(command: list[str], seconds: float) -> int:
-    """Return the exit code of the command, or 124 if it was interrupted because it took longer."""
+    """Run a command and return its exit code, or 124 if it was interrupted after `seconds`."""
     with subprocess.Popen(command) as process:
         try:
             return process.wait(seconds)
@@ -37,7 +37,7 @@ def run(command: list[str], seconds: float) -> int:
 
 
 def missing_program(module: str) -> str:
-    """Return why the module cannot install the program that it is for, "" if the program is installed."""
+    """Run a module that installs a program. Return why it could not, "" if the program is installed."""
     ended = subprocess.run([sys.executable, "-m", *module.split()], capture_output=True, text=True, check=False)
     lines = (ended.stdout + ended.stderr).strip().splitlines()
     return (lines or ["no reason"])[-1] if ended.returncode else ""
@@ -61,7 +61,7 @@ def suite(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the suite that the arguments describe; the exit code."""
+    """Run the suite that the arguments describe, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dev.suite", description=__doc__)
     parser.add_argument("--again", action="store_true", help="run failed tests once more (docs/adr/0005)")
     parser.add_argument("--needs", action="append", default=[], help="module that installs a program, with arguments")

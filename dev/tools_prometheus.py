@@ -1,6 +1,4 @@
-"""Prometheus and promtool: those on the PATH, else Debian's package, which `python -m dev.tools_prometheus`
-installs.
-"""
+"""Find Prometheus and promtool on the PATH; `python -m dev.tools_prometheus` installs Debian's package if needed."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ ADVICE = "put prometheus and promtool on the PATH, or run as root: apt-get insta
 
 
 class ToolsMissing(RuntimeError):
-    """The programs are not available; the message is one sentence."""
+    """The programs are not available; the message is one sentence with the reason."""
 
 
 def tool(name: str, which: Callable[[str], str | None] = shutil.which) -> Path:
@@ -31,7 +29,9 @@ def tool(name: str, which: Callable[[str], str | None] = shutil.which) -> Path:
 def ensure(
     which: Callable[[str], str | None] = shutil.which, run: Callable[[Sequence[str]], str] | None = None
 ) -> dict[str, Path]:
-    """Return the paths of both programs, and install them if one is missing. Raises ToolsMissing if that fails."""
+    """Return the paths of prometheus and promtool, and install them if one is missing. Raises ToolsMissing if that
+    fails.
+    """
     if any(which(name) is None for name in TOOLS):
         install = run or apt_get
         install(("apt-get", "update", "-q"))  # when the mirror is away, lists of yesterday may do
@@ -43,7 +43,7 @@ def ensure(
 
 
 def apt_get(command: Sequence[str]) -> str:
-    """Run apt-get. Return why it failed, or "". RUNLEVEL prevents that it starts services of the package."""
+    """Run an apt-get command. Return why it failed, or "". RUNLEVEL prevents that the package starts its services."""
     environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     try:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=900)

@@ -3,7 +3,7 @@
 The result is committed in the package, so that the wheel contains it. `python -m dev.ui build` writes it. `check`
 builds it again and compares it with the committed files. `fresh` compares digests alone, without npm. `install` gets
 the npm packages, also for the tests. `screenshots` makes the documentation's pictures: ten brokers and four tenants
-over fakes, without a cluster. `serve` serves the page over the same ones.
+over fakes, without a cluster. `serve` serves the page over the same fakes.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class BuildFailed(RuntimeError):
 
 
 def sources() -> list[Path]:
-    """Return the source files of the page."""
+    """Return the files from which the web page is built."""
     paths = [path for path in (UI / "src").rglob("*") if path.is_file()]
     return sorted([*paths, UI / "build.mjs", UI / "package.json", UI / "package-lock.json", UI / "tsconfig.json"])
 
 
 def types() -> str:
-    """Return the responses of config/openapi.json as TypeScript: the page has no other definition of them."""
+    """Return the responses of config/openapi.json as TypeScript types. The page has no other definition of them."""
     schemas = json.loads((ROOT / "config/openapi.json").read_text(encoding="utf-8"))["components"]["schemas"]
     lines = ["// Made from config/openapi.json by `python -m dev.ui build`; do not edit."]
     for name, schema in schemas.items():
@@ -57,7 +57,6 @@ def types() -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return the TypeScript type of a JSON schema."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
@@ -86,7 +85,7 @@ def digests() -> str:
 
 
 def stale(digests_file: Path = DIGESTS) -> list[str]:
-    """Return the files that have changed since the last build, by their digests."""
+    """Return one line for each file that has changed since the last build, by the digests of that build."""
     noted = digests_file.read_text(encoding="utf-8").splitlines() if digests_file.exists() else []
     changed = [line.partition("  ")[2] for line in digests().splitlines() if line not in noted]
     missing = [] if TYPES.exists() and TYPES.read_text(encoding="utf-8") == types() else ["the API's answers"]
@@ -94,7 +93,7 @@ def stale(digests_file: Path = DIGESTS) -> list[str]:
 
 
 def drift() -> list[str]:
-    """Build again, and compare with the committed files. Raises BuildFailed if the build fails."""
+    """Build again, and return one line for each committed file that differs. Raises BuildFailed if the build fails."""
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
         return [
@@ -114,7 +113,7 @@ def make(folder: Path) -> None:
 
 
 def install() -> None:
-    """Install the packages of the lock file in ui/node_modules. Raises BuildFailed if that fails."""
+    """Install the npm packages of ui/package-lock.json in ui/node_modules. Raises BuildFailed if that fails."""
     lock = UI / "package-lock.json"
     if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < lock.stat().st_mtime:
         # Without install scripts: that of esbuild downloads only files that its package contains already.

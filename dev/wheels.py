@@ -54,7 +54,7 @@ def program(name: str, lock: str) -> Path | None:
 
 
 class _Counter:
-    """Shows the progress: on one line of a terminal, otherwise with a new line per quarter."""
+    """Shows how many packages are done: on one line of a terminal, otherwise on a new line after each quarter."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._count, self._width = what, max(1, total), 0, 0

@@ -49,7 +49,7 @@ OUR_TURNS = {1_000: 200, 10_000: 50, 100_000: 15, 300_000: 7}
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Shortest, median and longest duration of several turns, in milliseconds."""
+    """Shortest, median and longest duration of several decisions, in milliseconds."""
 
     least: float
     median: float
@@ -61,7 +61,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Durations of one strategy on one state of a cluster."""
+    """Durations of decoding and of planning, of one strategy with one state of a cluster."""
 
     decode: Spread
     plan: Spread
@@ -69,8 +69,8 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One strategy on a cluster with `bundles` bundles in total: the corrected form (`ours`), the exact copy of
-    Pulsar's class (`compat`), and that class itself (`java`). The last two are None if Pulsar does not have this
+    """One strategy on a cluster with `bundles` bundles in total: Bundlekeel's corrected strategy (`ours`), its exact
+    copy of Pulsar's class (`compat`), and Pulsar's class (`java`). The last two are None if Pulsar does not have this
     strategy.
     """
 
@@ -122,7 +122,9 @@ def decide() -> Iterator[Ours]:
 
 
 def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int) -> Timing:
-    """Run one turn without a timer, then `turns` more, and return the durations of these."""
+    """Let one program decide on the input `turn`: once without a timer, then `turns` times. Return the durations of
+    these.
+    """
     if isinstance(side, Ours):
         side.send({"reset": reset})
     else:
@@ -178,7 +180,9 @@ def plan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return the table of decoding: it is the same for all strategies, so there is one row per size."""
+    """Return the header and the cells of the table of decoding times: one row per size of cluster, for all
+    strategies.
+    """
     header = ["brokers x bundles", "ours", "compat 4.2", "Java 4.2.4", "Java / ours"]
     cells = [
         [
@@ -208,7 +212,7 @@ def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list
 
 
 def main() -> None:
-    """Measure and print the tables. With `--write`, also write the page."""
+    """Measure and print the tables. With `--write`, also write docs/reference/bench.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.bench", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")

@@ -48,7 +48,7 @@ CYCLES_A_DAY = 86_400_000 // CYCLE_MS
 
 
 def main() -> None:
-    """Measure and print. With `--write`, also write the page."""
+    """Measure the recorder and print. With `--write`, also write docs/reference/bench-history.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=1000)
     parser.add_argument("--bundles", type=int, default=100, help="of each broker")
@@ -90,7 +90,9 @@ class Bench:
     lines: list[str] = field(default_factory=list)
 
     def run(self, brokers: int, bundles: int, cycles: int) -> None:
-        """Record `cycles` cycles, publish the records of each minute, rebuild all of them, and plan them again."""
+        """Record `cycles` cycles, publish the records of each minute, rebuild all snapshots from them, and plan them
+        again.
+        """
         wal, store = FileWal(self.folder / "wal"), ParquetStore(self.folder / "store")
         before: tuple[int, Frame] | None = None
         for cycle, plan_input in enumerate(inputs(brokers, bundles, cycles, self.report_every), 1):
@@ -123,7 +125,9 @@ class Bench:
         return result
 
     def show(self, brokers: int, bundles: int, cycles: int, sizes: list[int], same: int) -> None:
-        """Store the results in `lines`, as text."""
+        """Store the results in `lines`, as text. `sizes`: bytes of each file. `same`: number of plans that were
+        repeated exactly.
+        """
         self.lines = [
             f"{brokers:,} brokers x {bundles} bundles, {cycles} cycles, a report each {self.report_every} cycles"
         ]

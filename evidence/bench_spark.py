@@ -95,7 +95,9 @@ def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
 
 
 def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed, list[DenseBlock]]:
-    """Rebuild and plan the whole history on a new Spark cluster. Return the durations and the rebuilt blocks."""
+    """Rebuild all snapshots of a history and plan them on a new Spark cluster. Return the durations and the rebuilt
+    blocks.
+    """
     periods = periods_of(open_store(str(history)).files())
     dates = sorted({item.date for item in periods})[:days]
     blocks = blocks_of(periods, dates, hours=6, warm_hours=1)
@@ -132,7 +134,7 @@ def _imported(_: object) -> bool:
 
 
 def cpu_below() -> float:
-    """Return the CPU seconds of all child processes, direct and indirect, with those of ended ones where recorded."""
+    """Return the CPU seconds of all child processes, direct and indirect. Ended ones count while their parent runs."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -142,13 +144,13 @@ def cpu_below() -> float:
 
 
 def planned(work: str, name: str, start_ms: int) -> int:
-    """Run one task of the second stage without Spark. Return the number of results."""
+    """Plan one block of the history with each candidate setting, without Spark. Return the number of results."""
     traffic = RecordedTraffic.from_bytes(OutputFolder(work).read(name))
     return len(backtest(traffic, CANDIDATES, warm=warm_of(traffic, start_ms)))
 
 
 def by_processes(work: Path, there: Sequence[DenseBlock], count: int) -> float:
-    """Return the seconds in which `count` processes without Spark plan all blocks."""
+    """Return the seconds in which `count` processes without Spark plan the blocks `there` of the history."""
     # Spawned, because a forked process would inherit the connection to Spark.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         list(pool.map(time.sleep, [1.0] * count))
@@ -202,7 +204,7 @@ class Results:
         return self.plain[0] / self.plain[1]
 
     def faults(self) -> list[str]:
-        """Return the violated conditions as sentences."""
+        """Return a sentence for each condition of this tool that the results violate."""
         problems = []
         if self.day.wall > ALLOWED_SECONDS:
             problems.append(f"a day took {self.day.wall:.0f} s, {ALLOWED_SECONDS:.0f} are allowed")
@@ -214,7 +216,9 @@ class Results:
 
 
 def measured(folder: Path, day: tuple[int, int], small: tuple[int, int], much: tuple[int, int]) -> Results:
-    """Make all measurements. `day`, `small`, `much`: brokers and bundles of the three clusters."""
+    """Make all measurements. Each argument is (brokers, bundles) of a cluster: `day` for the day, `small` for growth
+    and speed-up, `much` for the extrapolation.
+    """
     busy = os.getloadavg()[0]
     growing = recorded(folder, *small, 4)
     with tempfile.TemporaryDirectory(dir=folder) as work:
@@ -293,7 +297,9 @@ def size(text: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Measure and print. With `--write`, also write the page. Return the exit code."""
+    """Measure the back-test and print. With `--write`, also write docs/reference/bench-spark.md. Return the
+    exit code.
+    """
     parser = argparse.ArgumentParser(prog="python -m evidence.bench_spark", description=__doc__)
     parser.add_argument("--size", type=size, default=(100, 10_000), metavar="BROKERSxBUNDLES", help="of the day")
     parser.add_argument("--small", type=size, default=(20, 2_000), metavar="BROKERSxBUNDLES", help="of the growth")

@@ -1,4 +1,4 @@
-"""Made-up states of large clusters for `make bench`, as the lines that `decide` and the Java oracle read."""
+"""Generated states of large clusters for `make bench`, as JSON lines for `decide` and Pulsar's Java classes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def turn_line(brokers: int, bundles: int) -> bytes:
 
 
 def extensible_line(brokers: int, bundles: int) -> bytes:
-    """Return the reports of the same brokers under the extensible load manager: their load, and their ten largest
-    bundles.
+    """Return one input line with the same cluster under the extensible load manager: each broker's load and its ten
+    largest bundles.
     """
     reports = reports_of(brokers, bundles)
     loads, top = {}, {}
@@ -46,8 +46,8 @@ def extensible_line(brokers: int, bundles: int) -> bytes:
 
 
 def reports_of(brokers: int, bundles: int) -> dict[str, dict[str, Any]]:
-    """Return load reports as brokers write them. Bundles are Zipf-like; three brokers in ten have about twice the
-    load.
+    """Return load reports as brokers write them, by broker. Bundle sizes are Zipf-like; three brokers in ten have about
+    twice the load.
     """
     random = np.random.default_rng(1)
     reports = {}

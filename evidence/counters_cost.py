@@ -144,7 +144,7 @@ async def _read(url: str) -> Cost:
 
 
 def real(topics: int) -> Cost:
-    """Measure one stock broker with that many topics, read by the sidecar's own client."""
+    """Start a broker with `topics` topics, and measure how the sidecar's client reads its counters."""
     spec = ClusterSpec(
         brokers=1,
         fast_stats=False,
@@ -182,7 +182,9 @@ def _sum(pattern: str) -> Callable[[Sequence[str]], float]:
 
 
 def _signals(topics: Sequence[str]) -> dict[str, Signal]:
-    """Return the signals to compare, by name. `topics`: the topics with the most traffic, largest first."""
+    """Return the signals (requests that could show a change of load) to compare, by name. `topics`: largest traffic
+    first.
+    """
     stats = [f"/admin/v2/{topic.replace('://', '/')}/stats?subscriptionBacklogSize=false" for topic in topics]
     counter, cpu = _sum(r'"bytesInCounter":(\d+)'), _sum(r'"ProcessCpuTime":(\d+)')
     page = _sum(r"(?m)^pulsar_in_bytes_total\{.*topic=.*\} (\S+)")
@@ -206,7 +208,9 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _signal_cost(signal: Signal, http: httpx.Client, pid: int, readings: int) -> list[str]:
-    """Return bytes, ms and CPU ms of the broker for one reading. The CPU of an idle broker is subtracted."""
+    """Return the received bytes, the ms and the broker's CPU ms of one reading, without the CPU that an idle broker
+    uses.
+    """
     for _ in range(3):
         signal.ask(http)
     idle, began = _cpu_seconds(pid), time.monotonic()
@@ -222,8 +226,9 @@ def _signal_cost(signal: Signal, http: httpx.Client, pid: int, readings: int) ->
 
 
 def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable[[], object]) -> list[list[str]]:
-    """Return by how much each signal varies at a steady load (one value every 2 s), and the seconds from the end of the
-    load until the signal shows it."""
+    """Return one row per signal: its relative deviation at a steady load (one value every 2 s), and the seconds from
+    the end of the load (`stop`) until the signal falls below half.
+    """
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in signals}
 
     def poll(seconds: float) -> None:
@@ -253,8 +258,9 @@ def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable
 
 
 def signals() -> str:
-    """Return tables of all signals at a broker with 0.3 cores, with 24 and with 1,000 topics. The last one is measured
-    with 240 messages per second."""
+    """Measure all signals at a broker with 0.3 cores. Return tables of their cost with 24 and with 1,000 topics, and of
+    their delay at 240 messages per second.
+    """
     settings = {"brokerDeleteInactiveTopicsEnabled": "false", "exposeBundlesMetricsInPrometheus": "true"}
     spec = ClusterSpec(brokers=1, fast_stats=False, cpu_quota_cores=0.3, broker_settings=settings)
     spec = dataclasses.replace(spec, broker_memory_mb=(768, 512))
@@ -321,7 +327,6 @@ class _Slow:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Return counters of every topic, after the time that the real broker would need."""
         began = self._clock.wall_ms()
         await self._clock.sleep(self._seconds)
         self.readings += 1
@@ -432,7 +437,7 @@ With `counters.source: prometheus` nothing is asked of a broker.
 
 
 def main() -> None:
-    """Measure and print. With `--write`, also write the page."""
+    """Measure the costs and print. With `--write`, also write docs/reference/counters-cost.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.counters_cost", description=__doc__)
     parser.add_argument("--topics", type=int, default=10_000, help="of the real broker (default 10,000)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")

@@ -19,7 +19,7 @@ RESULTS = ROOT / ".run" / "decision-figures"
 
 
 def page(tables: dict[str, Results]) -> str:
-    """Return docs/reference/decision-figures.md."""
+    """Return the text of docs/reference/decision-figures.md."""
     sections = ["\n".join(TABLES[name][1](results)) for name, results in tables.items() if results.stored]
     misses = [f"- {miss}" for results in tables.values() for miss in results.misses]
     lines = [
@@ -37,7 +37,7 @@ def page(tables: dict[str, Results]) -> str:
 
 
 def main() -> None:
-    """Simulate and print. With `--write`, also write the page."""
+    """Simulate and print the tables. With `--write`, also write docs/reference/decision-figures.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.decision_figures", description=__doc__)
     parser.add_argument("--seeds", default="41-50", help="first and last seed (41-50)")
     parser.add_argument("--only", choices=tuple(TABLES), action="append", help="this table; may be repeated")

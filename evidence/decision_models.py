@@ -47,9 +47,9 @@ INTERVAL, QUICK_INTERVAL = CounterOptions().interval, CONFIRM_SECONDS
 def advance_waiting(
     memory: StrategyMemory, measured: calm.Measured, params: Parameters, fewest: Callable[[int, float], int]
 ) -> StrategyMemory | None:
-    """Return the memory after a cycle in which no bundle can move; None if `plan()` must decide.
+    """Return the memory of the strategy after a cycle that moves no bundle; None if only `plan()` can decide that.
 
-    `fewest(broker, score)`: fewest moves that lower the score of this broker (its row) by `score`.
+    `fewest(broker, score)`: fewest moves that lower the score of the broker in this row by `score`.
     """
     if memory.active:
         return None
@@ -85,7 +85,7 @@ class QuickReports(Bundlekeel):
     _planned = 0.0
 
     def cycle(self, cluster: VirtualCluster) -> None:
-        """Run `plan()` every two minutes, and whenever a bundle can move."""
+        """Run `plan()` only if a bundle can move, or if two minutes have passed."""
         snapshot = self._snapshot(cluster)
         scores = np.round(snapshot.brokers.usage[:, CPU], 3) / 100
         loads, starts = snapshot.bundles.latest[:, 0] / UNIT[0], snapshot.bundles.starts
@@ -105,7 +105,7 @@ class QuickReports(Bundlekeel):
 
 
 class QuickModel:
-    """Bundlekeel that reads counters in a world, simulated second by second."""
+    """A simulation, second by second, of Bundlekeel that reads counters under the loads of a world."""
 
     def __init__(self, world: World, params: Parameters | None = None) -> None:
         count = world.brokers
@@ -131,7 +131,7 @@ class QuickModel:
         self._hurry = False
 
     def play(self) -> list[Moved]:
-        """Run to the end of the world and return the moves."""
+        """Simulate the world until its last second, and return the moves."""
         now = 1
         while now < self.world.seconds:
             self._turn(now)
@@ -141,7 +141,7 @@ class QuickModel:
         return self.moves
 
     def _due(self, place: int) -> int:
-        """Return the second of the next reading of a broker while nothing changes."""
+        """Return the second in which the broker in row `place` is read next if no load changes."""
         share, pace = place / len(self._ids) * INTERVAL, INTERVAL
         return math.floor(share + pace * ((self._asked[place] - share) // pace + 1) + 1 - 1e-9)
 
@@ -163,7 +163,9 @@ class QuickModel:
                 self._read(place, now)
 
     def _grouped(self) -> Floats:
-        """Return the summed sizes of each broker's bundles by group of the world; a bundle in transit has no broker."""
+        """Return the summed sizes of bundles: a row per broker, a column per group of the world. Bundles in transit
+        have no broker.
+        """
         shares = np.zeros((len(self._ids), self.world.factors.shape[1]))
         owned = self._owners >= 0
         np.add.at(shares, (self._owners[owned], self.world.groups[owned]), self.world.sizes[owned])
@@ -218,7 +220,6 @@ class QuickModel:
         )
 
     def _add_readings(self) -> list[BrokerReport]:
-        """Add the readings since the last plan to the averages, and return the newest report of each broker."""
         for place, readings in enumerate(self._readings):
             for reading in readings:
                 report = self._report(place, *reading)
@@ -252,7 +253,7 @@ class QuickModel:
         self._hurry = bool(moves and codes & CYCLE_BUDGETS and not codes & GENTLE)
 
     def _waits(self) -> bool:
-        """Return whether no bundle can move. If so, update the memory of the rule, as a cycle without moves does."""
+        """Return whether no bundle can move. If so, update the strategy's memory as `plan()` would."""
         if self._ledger.entries:
             return False
         measured = calm.Measured(

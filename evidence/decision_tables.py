@@ -40,7 +40,9 @@ EVEN, EVEN_SECONDS = 1.25, 5
 
 @dataclass
 class Results:
-    """Stored results of one table, by cell and seed. `misses`: a sentence for each goal that was not reached."""
+    """Stored results of one table, by cell (a situation with one balancer) and seed. `misses`: a sentence for each goal
+    that was not reached.
+    """
 
     path: Path
     seeds: Sequence[int]
@@ -54,12 +56,12 @@ class Results:
         return self
 
     def runs(self, key: str) -> list[Figures]:
-        """Return the results of the cell `key`, one per seed that was run."""
+        """Return the stored results of the cell `key`, one per seed."""
         by_seed = self.stored.get(key, {})
         return [by_seed[str(seed)] for seed in self.seeds if str(seed) in by_seed]
 
     def run(self, cells: Iterable[Cell]) -> None:
-        """Run the missing cells, seed by seed, and store each result."""
+        """Run the cells that have no stored result, seed by seed, and store each result."""
         listed = list(cells)
         missing = [
             (seed, key, function)
@@ -88,7 +90,7 @@ def _spread(values: Sequence[float], digits: int = 0) -> str:
 
 
 def play(world: World, who: str, seed: int) -> list[Moved]:
-    """Return the moves of one balancer in a world."""
+    """Return the moves of one balancer (`who`) in a world."""
     if who == COUNTERS:
         return QuickModel(world).play()
     contender = native("avg") if who == NATIVE else replace(DEFAULT, source="reports")
@@ -104,7 +106,7 @@ GOAL_SECONDS: Final = {(3, 3.0): 16.0, (3, 2.0): 20.0}
 
 
 def step_cells() -> Iterator[Cell]:
-    """Return the runs for the table of load steps, one for each number of brokers and each factor of the step."""
+    """Yield one simulation for each number of brokers and each factor by which a broker's load increases."""
     for brokers, factor in STEPS:
         yield f"{brokers} {factor}", partial(_step, brokers, factor)
 
@@ -132,7 +134,7 @@ def step_figures(world: World, moves: list[Moved]) -> Figures:
 
 
 def steps_section(results: Results) -> list[str]:
-    """Return the table of steps."""
+    """Return the lines about sudden increases of one broker's load."""
     rows = []
     for brokers, factor in STEPS:
         if not (runs := results.runs(f"{brokers} {factor}")):
@@ -180,7 +182,7 @@ LATER_PER_HOUR: Final = 2.0
 
 
 def jitter_cells(noises: Sequence[float]) -> Iterator[Cell]:
-    """Return one cell per world and balancer."""
+    """Yield one simulation for each load that swings and each balancer."""
     for noise in noises:
         for who in (COUNTERS, NATIVE, REPORTS):
             for name, (brokers, swinging, shape, amplitude) in _swings():
@@ -205,7 +207,9 @@ def _swing(swing: tuple[int, int, float, int, str, float], who: str, seed: int) 
 
 
 def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
-    """Return the tables of swings and their goals. Noises between the first and the last one have only their goals."""
+    """Return the tables of moves under loads that swing, and of the goals. Only the first and last noise have a table
+    of moves.
+    """
     lines = (
         []
         if any(noises)
@@ -225,7 +229,6 @@ def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
 
 
 def _jitter_table(noise: float, results: Results) -> list[str]:
-    """Return the table of one noise, without rows and columns in which no median is above zero."""
     rows, idle = [], 0
     for name, _ in _swings():
         by_balancer = {
@@ -300,7 +303,7 @@ SLOW: Final = {
 
 
 def slow_cells() -> Iterator[Cell]:
-    """Return the overload, and one cell per slow change and balancer."""
+    """Yield one simulation of the overload and of each slow change, for each balancer."""
     for who in (COUNTERS, REPORTS, NATIVE):
         yield f"overload {who}", partial(_overload, who)
         for kind in SLOW:
@@ -321,7 +324,7 @@ def _slow(kind: str, who: str, seed: int) -> Figures:
 
 
 def slow_section(results: Results) -> list[str]:
-    """Return the tables of overload and slow changes."""
+    """Return the tables of an overload and of slow changes of load."""
     overload, rows = [], []
     for who in (COUNTERS, REPORTS, NATIVE):
         if runs := results.runs(f"overload {who}"):
@@ -354,7 +357,7 @@ DP_SECONDS: Final = 5
 
 
 def ratio_cells() -> Iterator[Cell]:
-    """Return one cell per balancer."""
+    """Yield one simulation per balancer, to compare its cost with the lowest possible cost."""
     for who in (COUNTERS, REPORTS, NATIVE, "none"):
         yield who, partial(_ratios, who)
 
@@ -374,7 +377,9 @@ def _ratios(who: str, seed: int) -> Figures:
 
 
 def _cost(unit: str, first: Floats, second: Floats) -> Floats:
-    """Return the cost per second of two loads."""
+    """Return the cost per second of the difference between two brokers' loads. `unit`: `ratio` (max/mean above 1.1) or
+    `rule` (the cost in the decision rule).
+    """
     mean = (first + second) / 2
     if unit == "ratio":
         excess: Floats = np.maximum(first, second) / mean - 1.1
@@ -384,8 +389,9 @@ def _cost(unit: str, first: Floats, second: Floats) -> Floats:
 
 
 def _optimum(world: World, unit: str, price: float) -> float:
-    """Return the lowest possible cost, with the future known: dynamic programming over how many bundles of each half
-    the first broker has."""
+    """Return the lowest possible cost if future loads are known. `price`: cost of a move. Dynamic programming over how
+    many of the twelve changing and of the twelve constant bundles the first broker has.
+    """
     count, size = worlds.TELEGRAPH_BUNDLES, float(world.sizes[0])
     mine = np.arange(count + 1, dtype=np.float64)
     least: Floats = np.full((count + 1, count + 1), np.inf)
@@ -407,7 +413,7 @@ def _optimum(world: World, unit: str, price: float) -> float:
 
 
 def ratio_section(results: Results) -> list[str]:
-    """Return the table of costs over the optimum."""
+    """Return the table of each balancer's cost, divided by the lowest possible cost."""
     rows, names = [], [f"ratio {price:.0f}" for price in RATIO_PRICES] + [f"rule {price:.0f}" for price in RULE_PRICES]
     for who in (COUNTERS, REPORTS, NATIVE, "none"):
         if runs := results.runs(who):
@@ -437,7 +443,7 @@ SHORTER_MINUTES: Final = {"pip364-slow": 30.0}
 
 
 def pip_cells() -> Iterator[Cell]:
-    """Return one cell per scenario of PIP-364 and source, on the simulator itself."""
+    """Yield one simulation per scenario of PIP-364 and source of loads (counters, reports), on the simulator itself."""
     for item in suite():
         if item.name.startswith("pip364-"):
             for source in (COUNTERS, REPORTS):
@@ -456,7 +462,7 @@ def _scenario(name: str, source: str, seed: int) -> Figures:
 
 
 def pip_section(results: Results) -> list[str]:
-    """Return the table of PIP-364's scenarios."""
+    """Return the table of the scenarios of PIP-364."""
     rows = []
     for key, _ in pip_cells():
         if runs := results.runs(key):
@@ -484,7 +490,7 @@ DAYS: Final = (3, 30)
 
 
 def month_cells() -> Iterator[Cell]:
-    """Return one cell per balancer and length: a few days, and a month."""
+    """Yield one simulation per balancer and length (3 and 30 days)."""
     for days in DAYS:
         for who in (COUNTERS, NATIVE):
             yield f"{days} {who}", partial(_wander, days, who)
@@ -500,7 +506,7 @@ def _wander(days: int, who: str, seed: int) -> Figures:
 
 
 def month_section(results: Results) -> list[str]:
-    """Return the table of a month."""
+    """Return the table of moves within days and a month."""
     rows = []
     for key, _ in month_cells():
         if runs := results.runs(key):
@@ -528,7 +534,7 @@ CHECKED_SWINGS: Final = (
 
 
 def check_cells() -> Iterator[Cell]:
-    """Return one cell per world and model (the quick model, the simulator)."""
+    """Yield one simulation per world and model, to compare the quick model with the simulator."""
     for quick in (True, False):
         for brokers, factor in CHECKED_STEPS:
             world = partial(worlds.step, brokers, factor)
@@ -545,7 +551,7 @@ def _check(make: Callable[[int], World], quick: bool, seed: int) -> Figures:
 
 
 def check_section(results: Results) -> list[str]:
-    """Return the comparison of both models."""
+    """Return the comparison of the quick model with the simulator."""
     rows = []
     for key, _ in check_cells():
         name, _, quick = key.partition("|")

@@ -48,7 +48,7 @@ class World:
 
     @property
     def seconds(self) -> int:
-        """Length in seconds."""
+        """Length of the simulated period, in seconds."""
         return len(self.factors) * self.grid
 
     @cached_property
@@ -57,7 +57,7 @@ class World:
         return np.concatenate([start, np.cumsum(self.factors, axis=0) * self.grid])
 
     def carried(self, second: int) -> Floats:
-        """Return the integral of each group's factor from the start to this second."""
+        """Return the integral over time of each group's factor, from the start to `second`."""
         row, rest = divmod(second, self.grid)
         before: Floats = self._summed[row]
         return before + self.factors[row] * rest if rest else before
@@ -86,7 +86,9 @@ class World:
 
 
 def balanced(brokers: int, per_broker: int, usage: float, rng: np.random.Generator) -> tuple[Floats, Ints]:
-    """Return sizes and owners of bundles of unequal sizes, placed so that all brokers carry about `usage`."""
+    """Return sizes and owners of bundles of unequal sizes, placed so that the load of each broker is about `usage` (0
+    to 1).
+    """
     count = brokers * per_broker
     sizes = zipf(count, 0.6, largest=max(0.25 / brokers, 1.5 / count)) * usage * brokers
     rng.shuffle(sizes)
@@ -98,8 +100,8 @@ def balanced(brokers: int, per_broker: int, usage: float, rng: np.random.Generat
 
 
 def step(brokers: int, factor: float, seed: int) -> World:
-    """Return a world in which one broker gets `factor` times the mean load after two minutes. The sum stays the
-    same.
+    """Return a world in which one broker gets `factor` times the mean load after two minutes. The total load does not
+    change.
     """
     rng = np.random.default_rng((seed, brokers, int(10 * factor)))
     sizes, owners = balanced(brokers, BUNDLES[brokers], 0.22, rng)
@@ -111,8 +113,10 @@ def step(brokers: int, factor: float, seed: int) -> World:
 
 
 def wave(brokers: int, swinging: int, amplitude: float, half: int, shape: str, noise: float, seed: int) -> World:
-    """Return a world in which the load of some brokers swings by `amplitude` after three minutes. `noise`: standard
-    deviation of an additional random factor per broker, drawn again every 5 s."""
+    """Return a world in which the load of `swinging` brokers swings by `amplitude` after three minutes. `half`: seconds
+    of half a swing. `shape`: `square` or `sine`. `noise`: standard deviation of a random factor per broker, drawn again
+    every 5 s.
+    """
     rng = np.random.default_rng((seed, brokers, swinging, int(100 * amplitude), half))
     sizes, owners = balanced(brokers, 12, 0.45, rng)
     who = rng.choice(brokers, size=swinging, replace=False)
@@ -162,8 +166,8 @@ TELEGRAPH_BUNDLES: Final = 12
 
 
 def telegraph(seed: int) -> World:
-    """Return two brokers with twelve equal bundles each. The load of the first twelve jumps at random for an hour, and
-    stays for 30 to 900 s on average.
+    """Return a world of two brokers with twelve equal bundles each. For an hour, the load of the first broker's bundles
+    jumps at random: every 30, 90, 300 or 900 s on average, by the seed.
     """
     rng = np.random.default_rng((seed, 7))
     factors, now, current = np.ones((3600, 2)), 60.0, 1.0

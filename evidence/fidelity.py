@@ -42,8 +42,9 @@ BUSY: Final = World(days=1, brokers=5, bundles=60, period_seconds=600, noise=0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of one replay: its environment, the number of cycles, how many plans were equal, and how many moved a
-    bundle."""
+    """Result of one replay: its environment, the number of cycles, how many plans were equal to the recorded ones, and
+    how many moved a bundle.
+    """
 
     where: str
     cycles: int
@@ -76,7 +77,7 @@ def made_up(folder: Path) -> str:
 
 
 def replayed(python: Path, history: str, where: str, **environment: str) -> Outcome:
-    """Run `bundlekeel replay all` with that Python. `where`: name of this environment in the result."""
+    """Run `bundlekeel replay all` with this Python. `where`: name of this environment in the result."""
     command = [str(python), "-m", "bundlekeel", "replay", "all", "--history", history, "-o", "json"]
     env = os.environ | {"PYTHONPATH": str(ROOT / "service"), "PYTHONHASHSEED": "7"} | environment
     ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -88,7 +89,9 @@ def replayed(python: Path, history: str, where: str, **environment: str) -> Outc
 
 
 def others(named: Sequence[str]) -> dict[tuple[int, int], Path]:
-    """Return the Pythons of other supported minor versions, by version. `named`: those named on the command line."""
+    """Return the Pythons of other supported minor versions, by version. `named`: paths from the command line, used
+    instead of a search.
+    """
     pyenv = sorted((Path.home() / ".pyenv" / "versions").glob("*/bin/python"))
     in_path = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
     places = [Path(name) for name in named] or [*pyenv, *(Path(name) for name in in_path if name)]
@@ -137,7 +140,9 @@ def outcomes(history: str, named: Sequence[str], folder: Path) -> Iterator[Outco
 
 
 def main() -> int:
-    """Replay and print. With `--write`, also write the page. Return the exit code."""
+    """Replay the history and print the results. With `--write`, also write docs/reference/fidelity.md. Return the exit
+    code.
+    """
     parser = argparse.ArgumentParser(prog="python -m evidence.fidelity", description=__doc__)
     parser.add_argument("--history", help="recorded history; made up when it is not named")
     parser.add_argument("--python", action="append", default=[], help="another Python; may be repeated")

@@ -75,7 +75,7 @@ def _seconds(kind: Kind, data: bytes) -> float:
 
 
 def main() -> int:
-    """Print one row per kind. Return 1 if an error or a time is not allowed, else 0."""
+    """Print one row per kind. Return 1 if an error was unexpected or an example took too long, else 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="of each kind")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random example")

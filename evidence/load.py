@@ -46,12 +46,10 @@ def _post_plan(**changes: Any) -> bytes:
 
 
 def _dry_run(_brokers: int) -> bytes:
-    """Return a request for a plan that differs from earlier ones, so that no cached plan can be used."""
     return _post_plan(parameters={"max_moves_per_cycle": random.randint(1, 1000)})
 
 
 def _what_if(brokers: int) -> bytes:
-    """Return a request for a plan in which half of the brokers are missing."""
     return _post_plan(remove_brokers=[f"b{number:04d}:8080" for number in range(brokers // 2)])
 
 
@@ -86,7 +84,7 @@ class Seen:
 
 
 async def ask(port: int, request: Callable[[], bytes], until: float, samples: Seen, address: str) -> None:
-    """Run one client, one connection at a time, until `until` (loop time)."""
+    """Run one client, one connection at a time, until `until` (loop time). `samples` gets its measurements."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         try:
@@ -109,7 +107,6 @@ async def ask(port: int, request: Callable[[], bytes], until: float, samples: Se
 async def _ask_once(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, samples: Seen, until: float
 ) -> bool:
-    """Send one request. Return whether the connection stays open."""
     began = time.perf_counter()
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -136,7 +133,7 @@ async def _ask_once(
 
 
 class Sidecar:
-    """The process of the sidecar under load."""
+    """The process in which the sidecar under load runs."""
 
     def __init__(self, brokers: int, bundles: int) -> None:
         command = [sys.executable, "-m", "evidence.load", "--serve", f"{brokers}x{bundles}"]
@@ -163,8 +160,8 @@ class Sidecar:
 
 
 async def load(port: int, kind: str, brokers: int, seconds: float) -> tuple[Seen, Seen]:
-    """Load the sidecar with requests of one kind. Return the measurements of the clients, and those of a probe that
-    sent two requests per second from another address.
+    """Load the sidecar with requests of one kind. Return the measurements of the clients, and those of another client
+    that sent two requests per second from another address.
     """
     until = asyncio.get_running_loop().time() + seconds
     samples, probed = Seen(), Seen()
@@ -220,7 +217,7 @@ def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
 
 
 def main() -> None:
-    """Measure; with `--serve`, be the sidecar that is measured."""
+    """Measure the sidecar under load and print. With `--serve`, run that sidecar."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", metavar="BROKERSxBUNDLES", help="be the sidecar")
     parser.add_argument("--size", metavar="BROKERSxBUNDLES", action="append", help="only this size")

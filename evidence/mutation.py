@@ -59,7 +59,7 @@ NOTICED: Final = ("killed", "timeout", "caught by type check", "segfault", "susp
 
 
 def prepare(tree: Path, folder: Path, patterns: Sequence[str], tests: Sequence[str]) -> None:
-    """Copy the files of a checkout to the directory, in the layout of mutmut."""
+    """Copy the files of a checkout to `folder`, in the layout that mutmut needs."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(listed, cwd=tree, capture_output=True, check=True).stdout
     pack = ["tar", "--create", "--null", "--files-from=-", "--ignore-failed-read"]
@@ -90,7 +90,7 @@ def run(folder: Path, mutmut: Path, number: int) -> dict[str, str]:
 
 
 def group_of(name: str) -> str:
-    """Return the group (a row of the table) of a change; "" if the name belongs to no group."""
+    """Return the group (a row of the table) of a changed function; "" if its name belongs to no group."""
     path = f"{name.partition('.x')[0].replace('.', '/')}.py"
     return next((group for group, pattern in GROUPS.items() if fnmatch(path, pattern)), "")
 
@@ -131,7 +131,7 @@ def share(statuses: Mapping[str, str]) -> float:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Try the changes and print the table. With `--write`, also write docs/reference/mutation.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.mutation", description=__doc__)
     parser.add_argument("--number", type=int, default=1, help="which change of each function is tried (1)")
     parser.add_argument("--only", choices=GROUPS, help="one group alone")

@@ -97,7 +97,7 @@ def page(rows: Sequence[Mapping[str, Any]], scale: str) -> str:
 
 
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure, and write docs/reference/quotas.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, help="rows measured before, instead of a run")
     parser.add_argument("--scale", type=Path, help="what evidence.quota_scale has printed before, instead of a run")

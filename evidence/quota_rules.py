@@ -3,7 +3,7 @@
 The rules are: Bundlekeel's share engine with topic policies, PIP-82 as proposed, Pulsar 4.2's ResourceGroups with their
 defects, a fixed quota per bundle, and no limit. Only Bundlekeel limits topics; the others limit brokers or bundles.
 Sources: the mailing list thread on PIP-82 with the reply by Penghui Li, and Pulsar's classes
-`ResourceQuotaCalculatorImpl` and `ResourceGroup` (section 8 of our notes).
+`ResourceQuotaCalculatorImpl` and `ResourceGroup`.
 
 `python -m evidence.quota_rules` prints the table of docs/concepts/quotas.md: each scenario under each rule.
 """
@@ -109,8 +109,8 @@ def per_bundle(quota: float, bundles: int) -> float:
 
 
 class Fair:
-    """Bundlekeel's rule: the leader measures each topic and distributes the limit; topic policies enforce the
-    result.
+    """Bundlekeel's rule: the leader measures each topic and distributes the limit among topics; topic policies enforce
+    this.
     """
 
     def __init__(self, tuning: ShareTuning | None = None) -> None:
@@ -165,7 +165,9 @@ def _rates(rate: float) -> Rates:
 
 
 class _Limited:
-    """Base of the rules with one limit per broker or bundle, which reduces all its topics in proportion."""
+    """Base class of rules that limit brokers or bundles. A limit reduces the traffic of all topics there in
+    proportion.
+    """
 
     def __init__(self) -> None:
         self.limits: dict[int, float] = {}
@@ -179,7 +181,6 @@ class _Limited:
         return self.limits.get(place, scene.limit)
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Return the traffic of each partition under the limits."""
         demand = _by(parts, [part.demand for part in parts], lambda part: self.place(scene, part))
         cut = {place: min(1.0, self.limit(scene, place) / want) if want > 0 else 1.0 for place, want in demand.items()}
         return np.array([part.demand * cut.get(self.place(scene, part), 0.0) for part in parts])
@@ -202,9 +203,9 @@ class Proposed(_Limited):
 
 
 class Native(_Limited):
-    """Pulsar 4.2's ResourceGroup (publish; dispatch is measured but not enforced: `enforced=False`), with its defects.
-    Unreported usage is lost from the count. A change of 5 % or 5 rounds trigger a report. Dead brokers stay in the sum.
-    A broker without its own usage gets 1.
+    """Pulsar 4.2's ResourceGroup with its defects. `enforced=False`: its dispatch limits, which it measures but does
+    not enforce. A broker reports its usage after a change of 5 % or 5 rounds, and loses unreported usage. Dead brokers
+    stay in the sum. A broker without usage gets a limit of 1.
     """
 
     def __init__(self, *, enforced: bool = True, tolerance: float = 0.05, rounds: int = 5) -> None:
@@ -214,7 +215,7 @@ class Native(_Limited):
         self.silent: dict[int, int] = {}
 
     def limit(self, scene: Scene, place: int) -> float:
-        """Return the limit that this broker computed last."""
+        """Return the limit that the broker `place` computed last."""
         return super().limit(scene, place) if self.enforced else math.inf
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
@@ -233,7 +234,7 @@ class Native(_Limited):
 
 
 class Bundled(_Limited):
-    """The proposal of the reply in the thread: each bundle gets an equal, fixed part of the quota."""
+    """The rule that Penghui Li proposed in the thread: each bundle gets an equal, fixed part of the quota."""
 
     def __init__(self, bundles: int) -> None:
         super().__init__()
@@ -253,7 +254,9 @@ class Bundled(_Limited):
 
 
 def _by(parts: Sequence[Part], rates: Sequence[float], key: Callable[[Part], int]) -> Mapping[int, float]:
-    """Return the sum of the rates by `key`. Partitions without a broker are left out."""
+    """Return the sum of the partitions' rates for each `key`, such as the broker. Partitions without a broker are
+    omitted.
+    """
     groups: dict[int, list[float]] = defaultdict(list)
     for part, rate in zip(parts, rates, strict=True):
         if part.broker >= 0:
@@ -266,8 +269,8 @@ _LIMIT: Final = 1000.0
 
 
 def compared() -> dict[str, Scenario]:
-    """Return the scenarios of the table: three brokers, two namespaces of eight topics, four times the limit
-    offered.
+    """Return the scenarios of the table, by name. Each has three brokers and two namespaces of eight topics, which
+    demand four times the limit.
     """
     base = skewed(_LIMIT)
     hot, cold = base.topics[0].name, base.topics[-1]
@@ -285,8 +288,8 @@ def compared() -> dict[str, Scenario]:
 
 
 def _cell(scenario: Scenario, rule: Rule, since: int | None = None) -> str:
-    """Return a cell of the table: total traffic, and the worst topic's part of its fair share, at the end of the
-    scenario. `since`: also the number of cycles from this one until the traffic is good (see `Outcome.good`).
+    """Return a cell of the table: total traffic relative to the limit, and the worst topic's part of its fair share, at
+    the end. `since`: also the number of cycles from this one until the traffic is good (`Outcome.good`).
     """
     outcome = play(scenario, rule)
     cell = f"{outcome.accuracy()[-1]:.2f} / {outcome.of_fair()[-1].min():.2f}"

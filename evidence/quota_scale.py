@@ -74,8 +74,9 @@ class World:
 
 
 def membership(world: World, tenants: int) -> Membership:
-    """Return one quota group per tenant, with a limit of a quarter of its demand. With as many tenants as namespaces,
-    each namespace has its own group."""
+    """Return one quota group per tenant, with a limit of a quarter of the tenant's demand. With as many tenants as
+    namespaces, each namespace has its own group.
+    """
     row = np.arange(len(world.topics)) % tenants
     limit = np.bincount(row, world.demand, minlength=tenants) / OFFERED
     groups = tuple(
@@ -98,7 +99,7 @@ class Leader:
         self.seconds: dict[str, float] = {}
 
     def cycle(self, reports: Sequence[TopicRates]) -> Floats:
-        """Run one cycle with the brokers' reports. Return the limit of each partition for the next cycle, by topic."""
+        """Run one cycle with the brokers' reports. Return the limit of each topic's partitions for the next cycle."""
         self.seconds = {}
         mark = time.process_time()
         table = self.catalogue.table(reports, self.members)
@@ -151,8 +152,8 @@ def _resident() -> float:
 
 
 def estimates(brokers: int, namespaces: int) -> tuple[float, float]:
-    """Return two estimates of the thread, in bytes per reporting period: what all brokers publish, and what all brokers
-    receive.
+    """Return two estimates of the mailing list thread, in bytes per reporting period: what all brokers publish, and
+    what all brokers receive.
     """
     each = namespaces * SPREAD // brokers
     published = brokers * (each * (KEY_BYTES + USAGE_BYTES) + PARTICIPANT_BYTES)
@@ -167,7 +168,9 @@ def cycle_table(rows: Sequence[Mapping[str, float]]) -> list[str]:
 
 
 def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[str]:
-    """Return the table for one size of cluster, and the thread's estimates for it, as lines of text."""
+    """Return the table for one size of cluster, and the estimates of the mailing list thread for it, as lines
+    of text.
+    """
     published, received = estimates(brokers, namespaces)
     return [
         *cycle_table(run(brokers, namespaces, tenants, cycles)),
@@ -179,7 +182,7 @@ def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> li
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure the quota engine and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--namespaces", type=int, default=100_000)

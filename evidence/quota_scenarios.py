@@ -102,7 +102,7 @@ class Scene:
 
 
 class Rule(Protocol):
-    """A way to limit the traffic of a quota group."""
+    """A way to limit the traffic of a quota group in a simulation."""
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
         """Return the traffic of each partition under the current limits."""
@@ -113,7 +113,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The input of one simulation: topics, brokers, the limit, and the events in their cycles."""
+    """The input of one simulation: topics, number of brokers, the group's limit, and events such as moves."""
 
     topics: tuple[Topic, ...]
     brokers: int
@@ -150,8 +150,8 @@ class Outcome:
         return shares
 
     def good(self) -> list[bool]:
-        """Return for each cycle whether it is good: total traffic within 10 % of the limit (or of the demand if that is
-        lower), and every topic has at least 80 % of its fair share.
+        """Return for each cycle whether it is good: total traffic is within 10 % of the limit (or of the demand if that
+        is lower), and every topic has at least 80 % of its fair share.
         """
         close = np.abs(self.accuracy() - 1) <= CLOSE
         enough = (self.of_fair() >= ENOUGH).all(axis=1)
@@ -218,7 +218,7 @@ class _World:
 
 
 def play(scenario: Scenario, rule: Rule) -> Outcome:
-    """Simulate a scenario under a rule. The result is the same each time."""
+    """Simulate a scenario under a rule. The same scenario and rule give the same result."""
     world = _World(
         scenario=scenario,
         owners=[list(topic.owners) for topic in scenario.topics],
@@ -265,13 +265,15 @@ def _fair(demand: Floats, limit: float) -> Floats:
 
 
 def _uniform(partitions: Floats, share: float) -> float:
-    """Return the traffic of a topic if each partition with demand gets the same part of its share."""
+    """Return the traffic of a topic if its share is divided equally among its partitions with demand."""
     count = max(1, int((partitions > 0).sum()))
     return float(np.minimum(partitions, share / count).sum())
 
 
 def skewed(limit: float) -> Scenario:
-    """Return two namespaces with eight topics each of Zipf demand, together four times the limit, on three brokers."""
+    """Return a scenario on three brokers with two namespaces of eight topics each. Topics have Zipf demands, together
+    four times the limit.
+    """
     weights = [1 / (row + 1) for row in range(16)]
     whole = math.fsum(weights)
     topics = tuple(
@@ -286,12 +288,12 @@ def skewed(limit: float) -> Scenario:
 
 
 def constant(rate: float) -> Curve:
-    """Return a curve with the same demand in every cycle."""
+    """Return a function from the cycle to the demand `rate`, which is the same in every cycle."""
     return lambda _: rate
 
 
 def step(before: float, after: float, at: int) -> Curve:
-    """Return a curve that changes from `before` to `after` in cycle `at`."""
+    """Return a function from the cycle to a demand that changes from `before` to `after` in cycle `at`."""
     return lambda cycle: after if cycle >= at else before
 
 

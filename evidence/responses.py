@@ -182,14 +182,14 @@ CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
 
 
 def measure(case: str) -> dict[str, float | str]:
-    """Request a case in a new process. Return its peak MiB with children, the longest time in which its loop ran no
-    task and the duration (both in s), and the result.
+    """Request one case (a route and form of response) in a new process. Return its peak memory (MiB, with child
+    processes), the longest time in which its event loop ran no task and the duration (both in seconds), and the result.
     """
     build, _, _ = CASES[case]
     body = build()
 
     class Handler(BaseHTTPRequestHandler):
-        """Responds with the body of the case, or to a request for labels with one instance."""
+        """Responds with the body of the case; to a request for the values of a label, with one instance."""
 
         def do_GET(self) -> None:
             """Respond to a GET."""
@@ -217,7 +217,6 @@ def measure(case: str) -> dict[str, float | str]:
 
 
 def _mib(pid: int) -> float:
-    """Return the resident memory of a process and its children in MiB; 0 if the process has ended."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -232,8 +231,8 @@ def _mib(pid: int) -> float:
 async def ask(case: str, port: int) -> dict[str, float | str]:
     """Request a case once. A task of the same event loop measures the longest time in which the loop ran no task.
 
-    This time is CPU time of the process with its threads, because threads block the interpreter and a busy machine must
-    not count. The decoding process gets the same share of memory as in a container.
+    This is CPU time of the process with its threads: threads block the interpreter, but other processes must not count.
+    The decoding process gets the same share of memory as in a container.
     """
     vars(decoding).update(memory_share=lambda parts: min(MOST_MIB[name] for name in CASES[case][2]) * _MIB // parts)
     admin = HttpBrokerAdmin(telemetry=PrometheusTelemetry(), clock=SystemClock())

@@ -41,7 +41,7 @@ _MIN_FIELDS, _MIN_SHARE = 5, 0.7
 
 
 def compare(root: Path, commit: str) -> str:
-    """Return a Markdown table of the structure at a commit and in the working tree."""
+    """Return a Markdown table that compares the structure of the code at a commit with that of the working tree."""
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=root, capture_output=True, check=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -52,7 +52,7 @@ def compare(root: Path, commit: str) -> str:
 
 
 def structure(root: Path) -> dict[str, str]:
-    """Return the measurements of one checkout, by the name of their row."""
+    """Return the measurements of one checkout, by the name of their table row."""
     service = root / _SERVICE
     sources = {path: path.read_text(encoding="utf-8") for path in sorted(service.rglob("*.py"))}
     trees = {path: ast.parse(text) for path, text in sources.items()}
@@ -80,7 +80,7 @@ def structure(root: Path) -> dict[str, str]:
 
 
 def is_feature(path: str) -> bool:
-    """Return whether a file, by its path below the service, belongs to a feature."""
+    """Return whether a file belongs to a feature. `path`: path below service/bundlekeel."""
     return _FEATURES.match(path) is not None and _SIDECAR_COMMANDS.match(path) is None
 
 
@@ -98,7 +98,7 @@ def words_of_docs(folder: Path) -> tuple[int, int]:
 
 
 def second_headers(source: str) -> int:
-    """Count the comments that introduce a second module in a file: between two definitions, with a blank line below."""
+    """Count the comments that introduce a second topic in a file: between two definitions, with a blank line below."""
     definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     ends = [node.end_lineno or 0 for node in ast.parse(source).body if isinstance(node, definitions)]
     if not ends:
@@ -117,7 +117,7 @@ def second_headers(source: str) -> int:
 
 
 def mirrors(trees: Iterable[ast.Module]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of dataclasses that share at least 70 % of the smaller one's fields, of at least five.
+    """Yield the pairs of dataclasses that share at least 70 % of the smaller one's fields, if it has at least five.
 
     Inherited fields count, except those of a class from which both inherit: these are defined once.
     """
@@ -163,7 +163,9 @@ def participles(tree: ast.Module) -> int:
 
 
 def street(root: Path) -> list[str]:
-    """Return the frames from `bundlekeel run` to an admin request, each with its file; empty if it cannot run."""
+    """Return the call stack from `bundlekeel run` to an admin request, each function with its file; empty if it cannot
+    run.
+    """
     command = [sys.executable, "-m", "tests.support.street"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "service"), str(root)))}
     ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=120)

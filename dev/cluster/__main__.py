@@ -1,4 +1,4 @@
-"""``python -m dev.cluster``: see ``--help``."""
+"""Run a local Pulsar cluster: ``python -m dev.cluster``, see ``--help``."""
 
 import sys
 

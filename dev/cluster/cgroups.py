@@ -20,9 +20,11 @@ class CpuGroups:
     parents: list[Path] = field(default_factory=list)
 
     def create(self, name: str, cores: float) -> list[Path]:
-        """Create the group of one process and return the ``cgroup.procs`` files it must join.
+        """Create the cgroup of process `name`, limited to `cores`. Return the ``cgroup.procs`` files that the process
+        must join.
 
-        Raises OSError if the kernel refuses. A group that exists is used again, as after the restart of a process.
+        Raises OSError if the kernel refuses. An existing group is used again, for example after a restart of the
+        process.
         """
         joined = []
         for parent in self.parents:
@@ -34,7 +36,7 @@ class CpuGroups:
 
 
 def write_quota(group: Path, cores: float) -> None:
-    """Limit a group to ``cores``, in the files that its version of cgroups has for this limit."""
+    """Limit the cgroup at this path to ``cores``, in the files of cgroups version 1 or 2."""
     quota = int(cores * PERIOD_MICROSECONDS)
     if (group / "cpu.max").exists():
         (group / "cpu.max").write_text(f"{quota} {PERIOD_MICROSECONDS}")
@@ -44,7 +46,7 @@ def write_quota(group: Path, cores: float) -> None:
 
 
 def open_groups(mountinfo: str | None = None) -> CpuGroups:
-    """Create the parent groups of this cluster. If this is not possible, return groups with the isolation "none".
+    """Create the parent cgroups of this cluster. If this is not possible, the result has the isolation "none".
 
     ``mountinfo``: text that tests use instead of /proc/self/mountinfo.
     """
@@ -59,7 +61,7 @@ def open_groups(mountinfo: str | None = None) -> CpuGroups:
 
 
 def cgroup_mounts(mountinfo: str) -> tuple[list[Path], Path | None]:
-    """Return the mount points of the v1 cpu and cpuacct hierarchies, and of the v2 one."""
+    """Return the mount points of the cpu and cpuacct hierarchies of cgroups version 1, and that of version 2."""
     v1: list[Path] = []
     v2: Path | None = None
     for line in mountinfo.splitlines():

@@ -14,7 +14,7 @@ VARIABLE = "CLUSTER"
 def open_cluster(spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> Cluster:
     """Return a cluster that is not started yet: in containers with ``CLUSTER=docker``, else from jars.
 
-    Raises ClusterError for another value of the variable, and for jars if this is not Linux.
+    Raises ClusterError if ``CLUSTER`` has another value, or if jars must run on a system other than Linux.
     """
     kind = os.environ.get(VARIABLE) or "jars"
     if kind == "jars" and sys.platform != "linux":

@@ -91,7 +91,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
 
 
 def run_up(arguments: argparse.Namespace) -> int:
-    """Start a cluster in the foreground, or leave it to a launcher process."""
+    """Start a cluster in this process, or in a launcher process that runs in the background."""
     spec = ClusterSpec(
         brokers=arguments.brokers,
         mode=arguments.mode,
@@ -117,7 +117,9 @@ def parse_settings(lines: list[str]) -> dict[str, str]:
 
 
 def detach(arguments: argparse.Namespace) -> int:
-    """Start a launcher in its own session and return once its cluster is ready."""
+    """Start a launcher, a process that runs the cluster in the background. Return the exit code once the cluster is
+    ready.
+    """
     command = [sys.executable, "-m", "dev.cluster", "up", *foreground_flags(arguments)]
     cache_dir().mkdir(parents=True, exist_ok=True)
     log = cache_dir() / "launcher.log"
@@ -141,7 +143,7 @@ def detach(arguments: argparse.Namespace) -> int:
 
 
 def foreground_flags(arguments: argparse.Namespace) -> list[str]:
-    """Return the flags of ``up`` for a launcher with these arguments."""
+    """Return the flags with which the launcher process runs ``up`` in its foreground."""
     flags = ["--brokers", str(arguments.brokers), "--mode", arguments.mode]
     if arguments.stock_stats:
         flags.append("--stock-stats")
@@ -157,7 +159,7 @@ def foreground_flags(arguments: argparse.Namespace) -> list[str]:
 
 
 def launcher_pid() -> int | None:
-    """Return the pid in the state file; None when there is none."""
+    """Return the pid of the process that runs the cluster, from the state file; None if there is no file."""
     try:
         return int(json.loads(state_file().read_text())["launcher_pid"])
     except (OSError, ValueError, KeyError):
@@ -172,7 +174,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def run_down(_arguments: argparse.Namespace) -> int:
-    """Stop the running cluster and wait until its launcher has ended."""
+    """Stop the running cluster and wait until the process that runs it has ended."""
     pid = ask("down")["launcher_pid"]
     deadline = time.monotonic() + STOP_SECONDS
     while launcher_pid() == pid:
@@ -184,21 +186,21 @@ def run_down(_arguments: argparse.Namespace) -> int:
 
 
 def run_action(arguments: argparse.Namespace) -> int:
-    """Kill, pause, resume or restart one process."""
+    """Kill, pause, resume or restart one process of the cluster."""
     process = ask(arguments.action, arguments.name)["processes"][arguments.name]
     print(f"{arguments.name}: {process['condition']}" + (f" (pid {process['pid']})" if process["pid"] else ""))
     return 0
 
 
 def run_jars(_arguments: argparse.Namespace) -> int:
-    """Download the jars, unless the cache has them already."""
+    """Download Pulsar's jars, unless the cache has them already."""
     jars = ensure_jars()
     print(f"{len(jars)} jars in {jars[0].parent}")
     return 0
 
 
 def run_lock(_arguments: argparse.Namespace) -> int:
-    """Write jars.lock again: Maven resolves the jars of pom.xml."""
+    """Write jars.lock again, with the jars that Maven resolves for pom.xml."""
     print(f"{lock_jars()} jars")
     return 0
 

@@ -34,16 +34,16 @@ STOP_SECONDS = 7.0
 
 
 class Cluster:
-    """A running cluster; a context manager, and usable from any thread once started."""
+    """A Pulsar cluster, as a context manager. Once started, any thread can use it."""
 
     # Host of all brokers. None: each broker has its own host, which isolation policies need.
     _bind_host: str | None = None
 
     def __init__(self, spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> None:
-        """Describe a cluster; nothing runs before ``start``.
+        """Prepare a cluster; no process runs before ``start``.
 
-        ``before_brokers`` is called with the brokers' addresses after ZooKeeper and the bookie are
-        up and before any broker starts: the place to open proxies on the advertised hosts.
+        ``before_brokers`` is called with the brokers' addresses after ZooKeeper and the bookie have started and before
+        any broker starts. It can open proxies on the advertised hosts.
         """
         self.spec = spec
         self.brokers: list[BrokerInfo] = []
@@ -62,17 +62,17 @@ class Cluster:
 
     @property
     def zk_hosts(self) -> str:
-        """ZooKeeper's host:port, without a chroot; the one for TLS when the cluster is secure."""
+        """ZooKeeper's host:port, without a chroot; the port for TLS if the cluster is secured."""
         return f"{HOST}:{self._zk_secure_port or self._zk_port}"
 
     @property
     def metadata_url(self) -> str:
-        """The local metadata store, chroot included."""
+        """URL of the local metadata store, with its chroot."""
         return f"zk:{self.zk_hosts}/pulsar"
 
     @property
     def configuration_url(self) -> str:
-        """The configuration store, chroot included."""
+        """URL of the configuration store, with its chroot."""
         return f"zk:{self.zk_hosts}/config"
 
     @property
@@ -83,14 +83,14 @@ class Cluster:
 
     @property
     def security(self) -> Security:
-        """Certificates, tokens and users of a secure cluster."""
+        """Certificates, tokens and users of a secured cluster."""
         if self._security is None:
             raise ClusterError("the cluster is not secure, or was not started")
         return self._security
 
     @property
     def cpu_isolation(self) -> CpuIsolation:
-        """Return how the brokers' CPU quota is enforced; "none": it is not, or there is no quota."""
+        """Return how the brokers' CPU quota is enforced; "none": it is not enforced, or there is no quota."""
         return self._groups.isolation
 
     @property
@@ -113,21 +113,19 @@ class Cluster:
     # --- life ------------------------------------------------------------------------------
 
     def __enter__(self) -> Cluster:
-        """Start the cluster."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the cluster."""
         self.stop()
 
     def start(self) -> None:
-        """Start everything and return when it is ready.
+        """Start all processes and return when they are ready.
 
-        Raises ClusterError with the process that failed, its last error lines and the path of its log. All processes
-        are stopped then, and the logs are kept.
+        Raises ClusterError with the process that failed, its last error lines and the path of its log. Before that, all
+        processes are stopped; the logs are kept.
         """
         if self._root is not None:
             raise ClusterError("the cluster was started before; create a new Cluster")
@@ -194,19 +192,19 @@ class Cluster:
         return self._child(name).log
 
     def kill(self, name: str) -> None:
-        """SIGKILL a process and wait until its pid is gone."""
+        """Send SIGKILL to a process and wait until its pid is gone."""
         self._child(name).kill()
 
     def pause(self, name: str) -> None:
-        """SIGSTOP a process: it keeps its sockets and answers nothing."""
+        """Send SIGSTOP to a process: it keeps its sockets and does not respond."""
         self._child(name).send(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """SIGCONT a paused process."""
+        """Send SIGCONT to a paused process."""
         self._child(name).send(signal.SIGCONT)
 
     def terminate(self, name: str) -> None:
-        """SIGTERM a process and wait; SIGKILL it after the bounded wait."""
+        """Send SIGTERM to a process and wait for its end; after a time limit, send SIGKILL."""
         child = self._child(name)
         child.ask_to_stop()
         child.wait_or_kill(STOP_SECONDS)
@@ -233,7 +231,6 @@ class Cluster:
     # --- how processes run; ContainerCluster overrides these methods -----------------------
 
     def _java_command(self) -> list[str]:
-        """Return the JVM and its class path."""
         java = find_java()
         if java is None:
             raise ClusterError(NO_JAVA)
@@ -246,7 +243,6 @@ class Cluster:
         return probe.accepts(HOST, self._bookie_port)
 
     def _limit_cpu(self, child: Child, cores: float) -> None:
-        """Put a process that is about to start under its CPU quota."""
         child.cgroup_files = self._groups.create(child.name, cores)
 
     # --- steps of the start ----------------------------------------------------------------
@@ -299,7 +295,6 @@ class Cluster:
         return path
 
     def _add(self, name: str, main: str, arguments: Iterable[str], flags: list[str]) -> Child:
-        """Register and start a Java process that logs to ``logs/NAME.log``."""
         log_conf = self._conf_file(
             f"{name}-log4j2.xml", conf.log4j2_xml(self.zk_audit_log if name == "zookeeper" else None)
         )
@@ -325,7 +320,7 @@ class Cluster:
         probe.wait_until(lambda: probe.zookeeper_serves(HOST, self._zk_port), child, ZOOKEEPER_READY_SECONDS)
 
     def _initialise_metadata(self) -> None:
-        """Write the cluster's metadata and first namespaces, and format the bookies' part."""
+        """Write the metadata of the cluster and its first namespaces, and format BookKeeper's metadata."""
         arguments = [
             *("--cluster", self.spec.cluster_name),
             *("--metadata-store", self.metadata_url),
@@ -368,11 +363,10 @@ class Cluster:
 
     @property
     def _store_flags(self) -> list[str]:
-        """Return the flags for a JVM's connection to a secured ZooKeeper."""
         return self._security.store_client_flags() if self._security else []
 
     def identity(self, role: str) -> Identity | None:
-        """Return the credentials of that role on a secure cluster; None if the cluster has no authentication."""
+        """Return the credentials of a role, such as "admin"; None if the cluster has no authentication."""
         if self._security is None:
             return None
         return Identity(str(self._security.tokens[role]), str(self._security.ca))

@@ -89,7 +89,7 @@ def zookeeper_conf(spec: ClusterSpec, data: Path, port: int, secure: Mapping[str
 
 
 def bookie_conf(data: Path, port: int, metadata_url: str) -> str:
-    """Render the bookie's configuration: small, unsynced, on loopback."""
+    """Render the configuration of a small bookie on loopback that does not sync to disk."""
     return properties(
         {
             "bookiePort": str(port),
@@ -139,7 +139,9 @@ def broker_conf(
     configuration_url: str,
     secure: Mapping[str, str] | None = None,
 ) -> str:
-    """Render broker.conf. Other keys keep Pulsar's default; the spec has precedence."""
+    """Render broker.conf. It contains only keys that differ from Pulsar's defaults. `spec.broker_settings` replace
+    values.
+    """
     settings = {
         "clusterName": spec.cluster_name,
         "metadataStoreUrl": metadata_url,
@@ -181,7 +183,7 @@ def broker_conf(
 
 
 def log4j2_xml(audit_log: Path | None = None) -> str:
-    """Render a log configuration: everything to stdout, ZooKeeper's audit to its own file."""
+    """Render a log configuration: all logs go to stdout, except ZooKeeper's audit log, which goes to `audit_log`."""
     audit_appender = audit_logger = ""
     if audit_log is not None:
         audit_appender = (

@@ -35,7 +35,6 @@ class ContainerHandle:
     """A container with the interface of a process (``Handle``)."""
 
     def __init__(self, container: Any) -> None:
-        """Wrap the docker-py object of a started container."""
         self._container = container
 
     @property
@@ -51,7 +50,9 @@ class ContainerHandle:
         return None if state["Running"] else int(state["ExitCode"])
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; raise subprocess.TimeoutExpired when it does not come."""
+        """Wait until the container ends, and return its exit code. Raises subprocess.TimeoutExpired after `timeout`
+        seconds.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if deadline is not None and time.monotonic() > deadline:
@@ -60,7 +61,7 @@ class ContainerHandle:
         return code
 
     def send_signal(self, sig: int) -> None:
-        """Signal the main process; nothing happens when it has ended."""
+        """Send a signal to the container's main process, if it has not ended."""
         if self.poll() is None:
             self._container.kill(signal=signal.Signals(sig).name)
 
@@ -77,7 +78,7 @@ class ContainerSpawner(Spawner):
     """Starts one container per process. If this process dies, the reaper of testcontainers removes them."""
 
     def __init__(self, published: Callable[[], list[int]]) -> None:
-        """`published`: returns the ports to publish, once they are chosen."""
+        """`published`: function that returns the ports to publish; called when they have been chosen."""
         super().__init__()
         self._published = published
         self._started: list[Any] = []
@@ -101,7 +102,7 @@ class ContainerSpawner(Spawner):
         return self._run(container)
 
     def _hold_network(self) -> None:
-        """Start the container whose network all others use, so that it exists while processes are killed."""
+        """Start the container whose network all other containers use, so that the network outlives killed processes."""
         container: Any = DockerContainer(IMAGE, entrypoint=["sleep"]).with_command(["infinity"])
         # Published on loopback only; `with_bind_ports` has no argument for this.
         container.ports = {f"{port}/tcp": (HOST, port) for port in self._published()}
@@ -114,19 +115,18 @@ class ContainerSpawner(Spawner):
         return ContainerHandle(container.get_wrapped_container())
 
     def close(self, *, clean: bool) -> None:
-        """Remove the containers, that of the network last, then close as every spawner does."""
+        """Remove all containers, the one that provides the network last, then close as every spawner does."""
         while self._started:
             self._started.pop().stop()
         super().close(clean=clean)
 
 
 class ContainerCluster(Cluster):
-    """``Cluster`` with a container per process; same names and files, every address on 127.0.0.1."""
+    """A ``Cluster`` with a container per process, the same names and files, and every address on 127.0.0.1."""
 
     _bind_host = HOST
 
     def __init__(self, spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> None:
-        """Describe a cluster; nothing runs before ``start``."""
         listening = {"clientPortAddress": EVERYWHERE}
         if spec.secure:
             listening["secureClientPortAddress"] = EVERYWHERE
@@ -152,18 +152,17 @@ class ContainerCluster(Cluster):
         return ContainerSpawner(self._published)
 
     def _published(self) -> list[int]:
-        """Return the ports that clients outside the containers use. The bookie has none."""
         stores = [self._zk_port, *([self._zk_secure_port] if self.spec.secure else [])]
         return stores + [port for broker in self.brokers for port in (broker.web_port, broker.service_port)]
 
     def _bookie_listens(self) -> bool:
-        """Check in the container, because a published port accepts connections before its process listens."""
+        """Return whether the bookie listens in its container. The published port accepts connections before that."""
         holder = self._child("bookie").process
         assert isinstance(holder, ContainerHandle)
         return holder.succeeds(["bash", "-c", f"exec 3<>/dev/tcp/{HOST}/{self._bookie_port}"])
 
     def _open_groups(self) -> None:
-        """Return the names of cgroups only, because the engine creates them."""
+        """Store only which version of cgroups the engine uses, because the engine creates the groups."""
         if self.spec.cpu_quota_cores is not None:
             second = str(self._engine.info().get("CgroupVersion")) == "2"
             self._groups = CpuGroups("cgroup-v2" if second else "cgroup-v1")

@@ -1,8 +1,8 @@
-"""Replace this process by another program that dies with its launcher.
+"""Replace this process by another program, which the kernel kills when its launcher (the parent process) dies.
 
-Run as ``python -I -S exec_child.py LAUNCHER_PID CGROUP_FILES PROGRAM ARG…``; CGROUP_FILES is a
-colon-separated list of ``cgroup.procs`` files to join, possibly empty. A separate program instead of
-``preexec_fn``, which may deadlock (and warns) in a launcher that has threads.
+Run as ``python -I -S exec_child.py LAUNCHER_PID CGROUP_FILES PROGRAM ARG…``; CGROUP_FILES is a colon-separated list of
+``cgroup.procs`` files to join, possibly empty. This is a separate program, because ``preexec_fn`` can deadlock in a
+launcher that has threads.
 """
 
 import ctypes

@@ -1,9 +1,8 @@
-"""Remove the data and cgroups of a cluster when its launcher has ended, even if it was killed.
+"""Remove the data and cgroups of a cluster when its launcher (the process that runs it) has ended or was killed.
 
-Run as ``python -I -S janitor.py DATA_DIR LOGS_DIR CGROUP_DIR…`` with stdin connected to the launcher.
-It waits for the end of stdin, which means that the launcher has ended or died. Then it removes the cgroups and the
-data. An empty DATA_DIR keeps the data. If the launcher died (no "clean" line on stdin), LOGS_DIR is kept, so that the
-reason can be found.
+Run as ``python -I -S janitor.py DATA_DIR LOGS_DIR CGROUP_DIR…`` with stdin connected to the launcher. The end of stdin
+means that the launcher has ended. Then the janitor removes the cgroups and the data. An empty DATA_DIR keeps the data.
+If the launcher died (no "clean" line on stdin), LOGS_DIR is kept, so that the reason can be found.
 """
 
 import shutil
@@ -16,7 +15,7 @@ PATIENCE_SECONDS = 10.0
 
 
 def main(data_dir: str, logs_dir: str, cgroups: list[str]) -> None:
-    """Wait for the launcher's end, then clean."""
+    """Wait for the launcher's end, then remove cgroups and data."""
     clean = "clean" in sys.stdin.read()
     for name in cgroups:
         remove_cgroup(Path(name))
@@ -37,7 +36,7 @@ def remove_cgroup(path: Path) -> None:
 
 
 def remove_data(data: Path, spared: Path | None) -> None:
-    """Remove the data directory, or everything in it but ``spared``."""
+    """Remove the data directory, or everything in it except ``spared``."""
     for entry in data.iterdir() if data.is_dir() else ():
         if entry == spared:
             continue

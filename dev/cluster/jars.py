@@ -21,9 +21,9 @@ COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-depende
 def ensure_jars(lock: Path = LOCK, name: str = f"pulsar-{PULSAR_VERSION}") -> list[Path]:
     """Return the jars of a lock file, sorted.
 
-    The first call downloads them (a minute) into a directory of this name. Several processes may call it in parallel.
-    An interrupted call is continued by the next one. Raises ClusterError if a jar is not available; an incomplete
-    download never has the final name.
+    The first call downloads them (a minute) into the directory `name` of the cache. Several processes may call it in
+    parallel. After an interruption, the next call continues the download. Raises ClusterError if a jar is not
+    available; an incomplete download never has the final name.
     """
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
     target = cache_dir() / f"{name}-{digest}"
@@ -69,7 +69,6 @@ def lock_jars() -> int:
 
 
 def _jar(path: Path, repository: Path) -> Jar:
-    """Return the lock file's entry for one file of a repository."""
     *group, artifact, version = path.relative_to(repository).parent.parts
     classifier = path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-")
     return Jar(".".join(group), artifact, classifier, version, hashlib.sha256(path.read_bytes()).hexdigest())

@@ -88,14 +88,13 @@ class Launcher:
     """Starts a cluster, executes requests until "down" or a signal, then stops the cluster."""
 
     def __init__(self, spec: ClusterSpec) -> None:
-        """Prepare a launcher; nothing starts before ``run``."""
         self._cluster = open_cluster(spec)
         self._stopping = False
 
     def run(self, announce: Callable[[State], None]) -> None:
-        """Run until SIGINT, SIGTERM or the command "down"; ``announce(state)`` is called when ready.
+        """Run until SIGINT, SIGTERM or the command "down". ``announce(state)`` is called when the cluster is ready.
 
-        Raises ClusterError when another cluster of this cache directory runs or the start fails.
+        Raises ClusterError if another cluster of this cache directory runs or the start fails.
         """
         for sig in (signal.SIGINT, signal.SIGTERM):
             signal.signal(sig, self._interrupt)
@@ -127,7 +126,6 @@ class Launcher:
         fresh.replace(state_file())
 
     def _serve(self, server: socket.socket, control: str) -> None:
-        """Execute one request at a time until "down"."""
         while True:
             connection, _ = server.accept()
             with connection, connection.makefile("rwb") as stream, suppress(OSError, ValueError):
@@ -152,7 +150,9 @@ class Launcher:
 
 @contextmanager
 def only_launcher() -> Iterator[None]:
-    """Hold the cache directory's launcher lock; raise ClusterError when another one has it."""
+    """Hold a lock during the block, so that each cache directory has at most one launcher. Raises ClusterError if
+    another launcher holds it.
+    """
     path = cache_dir() / "cluster.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:

@@ -37,7 +37,7 @@ LINE_EACH = 40
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of a lock file."""
+    """A jar: its Maven coordinates and its hash, from one line of a lock file."""
 
     group: str
     artifact: str
@@ -52,7 +52,7 @@ class Jar:
 
     @property
     def path(self) -> Path:
-        """Return the jar's path in a repository."""
+        """Return the path of the jar inside a Maven repository."""
         return Path(*self.group.split("."), self.artifact, self.version, self.name)
 
     def __str__(self) -> str:
@@ -213,7 +213,6 @@ class _Fetcher:
         )
 
     def _attempt(self, jar: Jar) -> str:
-        """Download a jar once. Return why that failed, or ""."""
         artifact = self._maven.project(jar.group, jar.artifact).at_version(jar.version).artifact(jar.classifier)
         try:
             artifact.resolve()
@@ -226,7 +225,6 @@ class _Fetcher:
 
 
 def _holds(path: Path, jar: Jar) -> bool:
-    """Return whether the file has the hash that the lock file has for this jar."""
     if not path.is_file():
         return False
     with path.open("rb") as stream:

@@ -50,7 +50,7 @@ def zookeeper_serves(host: str, port: int) -> bool:
 
 
 def http_get(host: str, port: int, path: str, caller: Identity | None = None) -> tuple[int, bytes] | None:
-    """GET a path without following redirects; None without a response in time."""
+    """Send a GET and do not follow redirects. Return status and body; None if no response arrives in time."""
     if caller is None:
         connection = http.client.HTTPConnection(host, port, timeout=ASK_TIMEOUT_SECONDS)
     else:

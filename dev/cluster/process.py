@@ -33,18 +33,20 @@ class Handle(Protocol):
         """Return the exit code, None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; raise subprocess.TimeoutExpired when it does not come."""
+        """Wait until the process ends, and return its exit code. Raises subprocess.TimeoutExpired after `timeout`
+        seconds.
+        """
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal; nothing happens to a process that has ended."""
+        """Send a signal to the process, if it has not ended."""
 
     def kill(self) -> None:
         """Send SIGKILL."""
 
 
 def until_stopped(process: subprocess.Popen[bytes]) -> None:
-    """Wait until each thread of a child that was sent SIGSTOP is stopped (on a busy machine that takes a while), or the
-    child has ended.
+    """After SIGSTOP, wait until all threads of a child are stopped (on a busy machine that takes a while), or the child
+    has ended.
     """
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -83,7 +85,7 @@ class Child:
             until_stopped(self.process)
 
     def kill(self) -> None:
-        """SIGKILL and wait for the pid to be gone; nothing to do for a dead process."""
+        """Send SIGKILL and wait for the end of the process; do nothing if it does not run."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(KILL_WAIT_SECONDS)
@@ -120,7 +122,6 @@ class Spawner:
     """
 
     def __init__(self) -> None:
-        """Prepare; the thread starts with the first child."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-spawner")
         self._janitor: subprocess.Popen[bytes] | None = None
 
@@ -132,7 +133,6 @@ class Spawner:
         child.paused = False
 
     def _spawn(self, child: Child) -> Handle:
-        """Start the process itself; runs in the spawner's thread."""
         groups = ":".join(map(str, child.cgroup_files))
         wrapper = [sys.executable, "-I", "-S", str(EXEC_CHILD), str(os.getpid()), groups]
         with child.log.open("ab") as log:
@@ -147,7 +147,9 @@ class Spawner:
             )
 
     def start_janitor(self, data_dir: Path | None, logs: Path, cgroups: Sequence[Path]) -> None:
-        """Start the process that removes the data (None: it is kept) and the cgroups once this process has ended."""
+        """Start the janitor: a process that removes the data (None: they are kept) and the cgroups once this process
+        has ended.
+        """
         arguments = [str(data_dir or ""), str(logs), *map(str, cgroups)]
         self._janitor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(JANITOR), *arguments],
@@ -158,7 +160,7 @@ class Spawner:
         )
 
     def close(self, *, clean: bool) -> None:
-        """Let the janitor remove data and cgroups, and wait for it. ``clean``: the janitor removes the logs, too."""
+        """Wait until the janitor process has removed data and cgroups. ``clean``: it also removes the logs."""
         if self._janitor is not None:
             self._janitor.communicate(b"clean\n" if clean else b"")
             self._janitor = None

@@ -46,7 +46,7 @@ class Security:
     """The files of a secured cluster below one directory."""
 
     def __init__(self, directory: Path, hosts: list[str]) -> None:
-        """Create all files. `hosts`: the loopback addresses on which servers listen."""
+        """Create all certificates, tokens and passwords. `hosts`: the loopback addresses on which servers listen."""
         directory.mkdir(mode=0o700)
         self.directory = directory
         self.ca = directory / "ca.pem"
@@ -70,7 +70,9 @@ class Security:
         self.client_jaas = self._write("pulsar.jaas", self._client_jaas("pulsar").encode())
 
     def issue(self, name: str, hosts: list[str]) -> Pair:
-        """Issue a certificate for these addresses and for localhost. The same name again is a renewal."""
+        """Issue a certificate for these addresses and for localhost. A second call with the same name renews the
+        certificate.
+        """
         # RSA, because every Java library that reads PEM keys supports it.
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         names: list[x509.GeneralName] = [x509.DNSName("localhost")]
@@ -93,7 +95,9 @@ class Security:
     # --- what the processes are told -------------------------------------------------------------------------
 
     def zookeeper_settings(self, port: int) -> dict[str, str]:
-        """Return lines of zoo.cfg. The plain port stays for "srvr"; a session without SASL is refused on either."""
+        """Return lines of zoo.cfg. The port without TLS stays open for the command "srvr". Both ports refuse sessions
+        without SASL.
+        """
         return {
             "secureClientPort": str(port),
             "secureClientPortAddress": "127.0.0.1",
@@ -108,7 +112,7 @@ class Security:
         }
 
     def zookeeper_flags(self) -> list[str]:
-        """Return JVM flags of the ZooKeeper server. The users are in a file, because command lines are public."""
+        """Return JVM flags of the ZooKeeper server. Passwords are in a file, because others can read command lines."""
         return [f"-Djava.security.auth.login.config={self.server_jaas}", _ALLOW_DIGEST]
 
     def store_client_flags(self) -> list[str]:

@@ -22,22 +22,20 @@ class ClusterError(RuntimeError):
 class ClusterSpec:
     """Options of a cluster.
 
-    brokers: how many brokers; 0 starts ZooKeeper alone (no bookie, no metadata).
-    mode: which load manager the brokers run.
-    fast_stats: brokers count traffic every second and report every small change;
-        False leaves Pulsar's own pace (60 s) in place.
-    cpu_quota_cores: CPU quota of *each broker*, in cores; None means no cgroup at all.
-        ZooKeeper and the bookie are never limited.
-    broker_memory_mb: heap and direct memory of each broker. Pulsar's defaults are 2,048 and 4,096; a metrics page of
-        10,000 topics needs these.
-    advertise: "bind" advertises the address a broker binds (127.0.1.N); "proxy" advertises
-        127.0.0.1N for HTTP, where a proxy of the caller must already listen on the same web
-        port (see ``before_brokers`` of ``Cluster``). The binary protocol stays direct.
+    brokers: number of brokers; 0 starts ZooKeeper alone (no bookie, no metadata).
+    mode: the load manager of the brokers.
+    fast_stats: brokers count traffic every second and report every small change; False: as by default (60 s).
+    cpu_quota_cores: CPU quota of *each broker*, in cores; None: no cgroup. ZooKeeper and the bookie are never limited.
+    broker_memory_mb: heap and direct memory of each broker. Pulsar's defaults are 2,048 and 4,096; a broker with 10,000
+        topics needs these for its metrics page.
+    advertise: "bind" advertises the address a broker binds (127.0.1.N); "proxy" advertises 127.0.0.1N for HTTP, where a
+        proxy of the caller must already listen on the same web port (see ``before_brokers`` of ``Cluster``). Clients of
+        the binary protocol always connect directly.
     broker_settings, zk_settings: lines of broker.conf and zoo.cfg; they override the lines of this package.
-    data_dir: an empty or missing directory, kept after stop; None means a temporary one,
-        removed on stop and kept when the start fails.
-    secure: TLS and tokens at the brokers with authorization on, TLS and SASL at ZooKeeper; ``Cluster.security``
-        has the certificates, tokens and users. There is no plain port of a broker then.
+    data_dir: an empty or missing directory, kept after stop; None: a temporary one, which is kept only if the start
+        fails.
+    secure: TLS and tokens at the brokers with authorization on, TLS and SASL at ZooKeeper; ``Cluster.security`` has the
+        certificates, tokens and users. Brokers then have no port without TLS.
     tick_time_ms: ZooKeeper's tick; sessions live between 2 and 20 ticks.
     zk_audit: ZooKeeper writes its audit log (``Cluster.zk_audit_log``).
     """
@@ -57,7 +55,6 @@ class ClusterSpec:
     secure: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ClusterError if a value is not allowed."""
         if not 0 <= self.brokers <= 9:
             raise ClusterError(f"brokers must be between 0 and 9, not {self.brokers}")
         if self.mode not in ("modular", "extensible"):
@@ -87,7 +84,7 @@ class BrokerInfo:
 
     @property
     def bind_web_url(self) -> str:
-        """The URL of the broker's own HTTP port, past any proxy."""
+        """URL of the broker's own HTTP port, without a proxy."""
         return f"{self.web_url.partition(':')[0]}://{self.bind_host}:{self.web_port}"
 
 

@@ -1,4 +1,4 @@
-"""`python -m dev.demo`: see `--help`."""
+"""Run the demo: `python -m dev.demo`, see `--help`."""
 
 from __future__ import annotations
 

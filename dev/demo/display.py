@@ -43,7 +43,7 @@ def gaps(cut_off: Sequence[float]) -> Text:
 
 
 def before_after(before: Sequence[Load], after: Sequence[Load]) -> Table:
-    """Return a table with one row per broker, and max/mean below."""
+    """Return a table with one row per broker and its load before and after, and max/mean in the last row."""
     table = Table(title="load by the brokers' own reports", title_justify="left")
     for name in ("broker", "before MB/s", "bundles", "after MB/s", "bundles"):
         table.add_column(name, justify="left" if name == "broker" else "right")

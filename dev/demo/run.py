@@ -106,7 +106,6 @@ class Demo:
             return passed
 
     def _identity(self, cluster: Cluster) -> dict[str, Any]:
-        """Return the sidecars' credentials settings; empty for a cluster without authentication."""
         if not self._options.secure:
             return {}
         os.environ["BUNDLEKEEL_SECRETS_DIR"] = str(secrets_of(cluster, self._directory))
@@ -131,7 +130,6 @@ class Demo:
             yield traffic
 
     def _concentrated(self, cluster: Cluster) -> None:
-        """Wait until the brokers report that one of them has all load."""
         limit = 200.0 if self._options.stock_stats else 60.0
         earlier: list[float] = []
         with self._live() as live:
@@ -152,7 +150,6 @@ class Demo:
         self._console.print(answer.stdout.rstrip())
 
     def _balance(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
-        """Start three sidecars, kill the leader after its first moves, wait until the load is even."""
         # Started in parallel: on a busy machine the first sidecar would move bundles before the last one runs.
         for item in sidecars:
             item.start(wait=False)
@@ -174,8 +171,9 @@ class Demo:
                     return
 
     def _needed(self, sidecars: list[Sidecar]) -> int:
-        """Return the number of moves that balance the load, without hit counts and budgets: those of a dry run, those
-        made already, and those in progress."""
+        """Return how many moves balance the load if neither hit counts nor budgets delay them: the moves of a dry run,
+        those already made, and those in progress.
+        """
         sidecar = sidecars[0]
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
         # Extensible brokers are queried one at a time, so the first snapshot can lack some.
@@ -219,7 +217,6 @@ class Demo:
         self._say(f"{leader.name} led and was killed (SIGKILL) after {len(moves)} moves")
 
     def _settle(self, cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> None:
-        """Measure the cost of the idle sidecars, then stop the traffic and count its messages."""
         self._say(f"even; measuring what the sidecars cost while idle ({self._options.idle:.0f} s)")
         self.outcome.costs = costs(sidecars, self._options.idle)
         self.outcome.moves = self._moves(sidecars)
@@ -302,7 +299,6 @@ class Demo:
     # --- helpers ---
 
     def _moves(self, sidecars: list[Sidecar]) -> list[dict[str, Any]]:
-        """Return every recorded move. All sidecars share these records."""
         return max((item.moves() for item in sidecars if item.alive), key=len, default=[])
 
     def _phase(self, sidecars: list[Sidecar]) -> str:
@@ -363,7 +359,6 @@ class Demo:
 
     @staticmethod
     def _ended(cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> dict[str, str]:
-        """Return a message for each process that no longer runs, by its name."""
         ended = {name: str(failure) for name, failure in cluster.failures().items()}
         ended |= {
             item.name: f"{item.name} has ended; its log says:\n{item.tail()}" for item in sidecars if not item.alive

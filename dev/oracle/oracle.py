@@ -25,7 +25,7 @@ OLDER_VERSION = "4.0.8"
 
 
 class OracleError(Exception):
-    """The oracle could not be built or started, or it died."""
+    """The oracle (the Java program) could not be built or started, or it ended."""
 
 
 class Oracle:
@@ -49,8 +49,9 @@ class Oracle:
         self.close()
 
     def start(self) -> None:
-        """Compile if the sources changed, and start the JVM. Raises OracleError if that fails, ClusterError without
-        jars."""
+        """Compile if the sources changed, and start the JVM. Raises OracleError if that fails, ClusterError if jars are
+        missing.
+        """
         java = find_java()
         if java is None:
             raise OracleError(NO_JAVA)
@@ -132,8 +133,9 @@ def class_path(classes: Path) -> str:
 
 
 def compiled() -> Path:
-    """Return the directory of the compiled classes in the cache. Its name is a hash of the sources. Compile them if it
-    does not exist."""
+    """Return the directory of the compiled classes in the cache, whose name is a hash of the sources. Compile them if
+    the directory does not exist.
+    """
     sources = sorted((HERE / "java").glob("*.java"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     target = cache_dir() / f"oracle-{PULSAR_VERSION}-{digest}"

@@ -60,7 +60,6 @@ def _summary(report: TrafficReport) -> str:
 
 
 def _watch(traffic: Traffic, duration: float | None, halt: threading.Event) -> TrafficReport:
-    """Print a progress line every second until the time is over or a signal came."""
     end = "\r" if sys.stderr.isatty() else "\n"
     left = duration if duration is not None else math.inf
     while left > 0 and not halt.wait(min(1.0, left)):
@@ -72,7 +71,7 @@ def _watch(traffic: Traffic, duration: float | None, halt: threading.Event) -> T
 
 
 def main() -> int:
-    """Run the command; 0 all well, 1 messages were lost, 2 traffic could not run."""
+    """Run the command and return the exit code: 0 all well, 1 messages were lost, 2 traffic could not run."""
     args = _parser().parse_args()
     halt = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -25,7 +25,7 @@ class AdminError(RuntimeError):
 
 
 def request(method: str, url: str, body: object | None = None, identity: Identity | None = None) -> tuple[int, bytes]:
-    """Make one call and follow its redirects, with credentials if the cluster is secured; return status and body.
+    """Send one request and follow its redirects, with credentials if the cluster is secured; return status and body.
     Raises AdminError if a broker cannot be reached or redirects too often.
     """
     headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}

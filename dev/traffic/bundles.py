@@ -21,7 +21,7 @@ def equal_boundaries(bundles: int) -> list[int]:
 
 
 def bundle_index(boundaries: Sequence[int], position: int) -> int:
-    """Return which bundle holds a hash position; the last one includes its upper boundary."""
+    """Return the index of the bundle that contains a hash position; the last bundle includes its upper boundary."""
     return min(bisect_right(boundaries, position) - 1, len(boundaries) - 2)
 
 

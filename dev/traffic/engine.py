@@ -29,10 +29,10 @@ OPENERS = 4
 
 
 class Engine:
-    """The clients of all topics of one run."""
+    """The Pulsar clients of all topics, in one run of the traffic generator."""
 
     def __init__(self, spec: TrafficSpec, plans: Sequence[TopicPlan], client_log: str) -> None:
-        """Connect to nothing yet; ``client_log`` is the file of the client library's own log."""
+        """Prepare the clients without connecting; ``client_log`` is the file of the client library's own log."""
         self._spec = spec
         run = secrets.randbits(63)
         slowest = min(plan.rate for plan in plans) if spec.turn_seconds else spec.least_rate
@@ -97,7 +97,7 @@ class Engine:
         return self.report(final=True)
 
     def close(self) -> None:
-        """Close the clients; may take as long as the client's operations do."""
+        """Close the clients; this may take until their pending operations time out."""
         self._client.close()
 
     def _open(self, state: TopicState, deadline: float) -> Any:
@@ -128,7 +128,9 @@ class Engine:
 
     @staticmethod
     def _persist(deadline: float, operation: Callable[[], Any]) -> Any:
-        """Repeat an operation until it works; brokers may still be settling when traffic starts."""
+        """Repeat an operation until it succeeds, because brokers may not be ready yet. Raises TrafficError after the
+        deadline.
+        """
         while True:
             try:
                 return operation()
@@ -138,13 +140,13 @@ class Engine:
                 time.sleep(0.25)
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
-        """Send this many messages/s to each topic from now on."""
+        """Publish with these rates (messages/s by topic) from now on."""
         self._rates = [rates[state.plan.topic] for state in self._topics]
 
     # --- sending ---------------------------------------------------------------------------
 
     def _pace(self) -> None:
-        """Send the due messages at every tick, until halted."""
+        """Send the messages that are due, every ``TICK_SECONDS``, until the engine is stopped."""
         planned = rates = self._rates
         due = [self._began + index / len(rates) / rate for index, rate in enumerate(rates)]
         before = time.monotonic()
@@ -162,7 +164,6 @@ class Engine:
                 due[index] = self._send_due(state, self._producers[index], 1 / rates[index], due[index], now)
 
     def _send_due(self, state: TopicState, producer: Any, interval: float, due: float, now: float) -> float:
-        """Send the messages of a topic that are due by ``now``; return when the next one is."""
         if now - due > CATCH_UP_SECONDS + interval:
             behind = int((now - CATCH_UP_SECONDS - due) / interval)
             self._skipped += behind
@@ -204,7 +205,7 @@ class Engine:
     # --- reporting -------------------------------------------------------------------------
 
     def acked(self) -> dict[str, int]:
-        """Return the number of acknowledged messages of each topic so far. It is cheap enough for every second."""
+        """Return the number of acknowledged messages of each topic so far. This can be called every second."""
         return {state.plan.topic: state.acked.count for state in self._topics}
 
     def report(self, final: bool = False) -> TrafficReport:

@@ -12,10 +12,9 @@ BUCKETS = 200
 
 
 class SeqTracker:
-    """A set of sequence numbers that uses little memory, because it stores the complete range from 0 as one number."""
+    """A set of sequence numbers that uses little memory: it stores all consecutive numbers from 0 on as one number."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.next = 0
         self.count = 0
         self._ahead: set[int] = set()
@@ -35,11 +34,10 @@ class SeqTracker:
         return True
 
     def __contains__(self, seq: int) -> bool:
-        """Return whether the set contains the number."""
         return seq < self.next or seq in self._ahead
 
     def missing(self, other: SeqTracker) -> int:
-        """Return how many numbers ``other`` has and this one has not."""
+        """Return how many numbers ``other`` contains and this set does not."""
         run = range(self.next, other.next)
         return sum(seq not in self for seq in run) + sum(seq not in self for seq in other._ahead)
 
@@ -48,7 +46,6 @@ class Latencies:
     """A histogram of durations in milliseconds; the maximum is exact, quantiles within 10 %."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.max_ms = 0.0
         self._buckets = [0] * BUCKETS
 
@@ -89,14 +86,14 @@ class GapMeter:
     MAX_GAPS = 1000
 
     def __init__(self, floor: float, expected: float) -> None:
-        """``expected`` is the ordinary interval between events, in seconds."""
+        """``expected``: usual interval between two events, in seconds."""
         self.floor = floor + expected
         self.longest = 0.0
         self.gaps: list[tuple[float, float]] = []
         self._last: float | None = None
 
     def restart(self, now: float) -> None:
-        """Start the measurement at `now`; earlier values do not count."""
+        """Start the measurement at monotonic time `now`; earlier events do not count."""
         self._last = now
         self.longest = 0.0
         self.gaps.clear()

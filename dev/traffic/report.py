@@ -16,7 +16,7 @@ class Gap:
 
     kind: "publish" between two acknowledged sends, "consume" between two messages received.
     start_wall_ms: wall-clock time of the last success before the break.
-    seconds: its length, the ordinary interval between two messages included.
+    seconds: length of the break, including the ordinary interval between two messages.
     open: the break had not ended when the report was made.
     """
 
@@ -29,7 +29,7 @@ class Gap:
 
     @property
     def end_wall_ms(self) -> float:
-        """Wall-clock time of the first success after the break, or of the report."""
+        """Wall-clock time of the first success after the break, or of the report if the break had not ended."""
         return self.start_wall_ms + 1000 * self.seconds
 
 
@@ -37,9 +37,9 @@ class Gap:
 class TopicReport:
     """One topic: counts of messages, longest silences (seconds), publish latencies (ms).
 
-    sent: distinct messages handed to the client, with failed ones that are still retried.
-    acked: of these, acknowledged by a broker. consumed: distinct messages received.
-    unconsumed: acknowledged and not received yet. lost: the same, once the run is over.
+    sent: distinct messages given to the client, including failed ones that are still retried.
+    acked: distinct messages that a broker acknowledged. consumed: distinct messages received.
+    unconsumed: acknowledged and not received yet. lost: acknowledged and not received when the run is over.
     duplicated: received again as another stored message (the client resent it).
     redelivered: the same stored message received again (it had not been acknowledged).
     failed_sends: attempts that failed and were tried again.
@@ -65,13 +65,13 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficReport:
-    """The whole run; counts are sums over the topics, longest silences are maxima.
+    """The measurements of all topics; counts are sums over the topics, longest silences are maxima.
 
-    started_wall_ms: when steady traffic began. seconds: how long it has run.
-    final: made by ``stop``; only then can ``lost`` be above 0.
-    end_to_end_*: from the first attempt to send until received.
-    errors: failed attempts by the client's result name.
-    skipped: messages not made because the generator was behind or a topic's client queue full.
+    started_wall_ms: when steady traffic started. seconds: how long it has run.
+    final: whether the report comes from ``stop``; only then can ``lost`` be above 0.
+    end_to_end_*: time from the first attempt to send a message until it was received.
+    errors: number of failed attempts by the name of the client's error.
+    skipped: messages not sent because the generator was late or a topic's client queue full.
     stall_seconds: longest pause of the generator itself, which can be the cause of gaps up to this length.
     cpu_seconds: processor time used by the generator's process.
     """
@@ -103,9 +103,9 @@ class TrafficReport:
     gaps: list[Gap] = field(default_factory=list)
 
     def gaps_around(self, bundle: str, wall_ms: float, window_seconds: float, kind: GapKind | None = None) -> list[Gap]:
-        """Return the listed gaps of a bundle's topics that overlap ``wall_ms`` ± the window.
+        """Return the listed gaps of a bundle's topics that overlap the time ``wall_ms`` ± ``window_seconds``.
 
-        ``bundle`` is "tenant/namespace/0x…_0x…" or the bare range, also one made by a later split.
+        ``bundle`` is "tenant/namespace/0x…_0x…" or only the range; it can be the result of a later split.
         """
         low, high = wall_ms - 1000 * window_seconds, wall_ms + 1000 * window_seconds
         return [
@@ -118,8 +118,8 @@ class TrafficReport:
         ]
 
     def gap_around(self, bundle: str, wall_ms: float, window_seconds: float, kind: GapKind | None = None) -> float:
-        """Return the longest time (seconds) clients of a bundle were cut off around a moment.
+        """Return the longest time (seconds) for which clients of a bundle were cut off around ``wall_ms``.
 
-        0.0 means no gap worth listing (the spec's ``gap_floor_seconds``). See ``gaps_around``.
+        0.0: no gap is long enough to be listed (``gap_floor_seconds`` of the spec). See ``gaps_around``.
         """
         return max((g.seconds for g in self.gaps_around(bundle, wall_ms, window_seconds, kind)), default=0.0)

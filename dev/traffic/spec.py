@@ -23,23 +23,23 @@ class TrafficSpec:
 
     service_url: binary-protocol URL; several "host:port" may be joined by commas.
     admin_url: HTTP URL of any broker.
-    namespace: "tenant/namespace"; both are created when missing.
-    bundles: how many bundles a new namespace gets; an existing one keeps what it has.
+    namespace: "tenant/namespace"; tenant and namespace are created if they are missing.
+    bundles: number of bundles of a new namespace; an existing namespace does not change.
     busy_bundles: how many of the bundles get traffic, chosen by the seed; None means all.
     topics_per_bundle: topics in each busy bundle.
     rate_total_msgs: messages per second over all topics.
     message_bytes: payload size, at least 24.
-    zipf: skew of the rates between topics; 0 makes them equal.
-    seed: decides topic names, which bundles are busy and which topic is how busy.
-    gap_floor_seconds: breaks in service are listed when this much longer than a topic's interval.
-    start_seconds: how long ``start`` waits for every topic's first message to come through.
-    drain_seconds: how long ``stop`` waits for the next message while some are under way; never over
-        ``DRAIN_AT_MOST_SECONDS`` in all.
+    zipf: Zipf exponent of the topics' rates; 0 makes them equal.
+    seed: determines topic names, which bundles are busy, and the order of the topics' rates.
+    gap_floor_seconds: a break in service is listed if it is this much longer than a topic's interval.
+    start_seconds: how long ``start`` waits until the first message of every topic is received.
+    drain_seconds: how long ``stop`` waits for the next message while some are in transit; in all never over
+        ``DRAIN_AT_MOST_SECONDS``.
     batching: let the client join messages into batches.
-    batch_delay_ms, batch_messages: a batch is sent after this long, or with this many messages.
-    turn_seconds: so often the rates go to other topics, each to the one a third of the list further on; 0 is never.
+    batch_delay_ms, batch_messages: a batch is sent after this delay, or with this many messages.
+    turn_seconds: seconds after which the rates move on by a third of the list of topics, again and again; 0: never.
     least_rate: lowest rate that a topic gets later (``Traffic.set_rates``); 0: rates are not set.
-    identity: who publishes, consumes and asks the admin API of a secured cluster; a super-user.
+    identity: credentials of a super-user of a secured cluster, for clients and admin requests.
     """
 
     service_url: str
@@ -63,7 +63,6 @@ class TrafficSpec:
     identity: Identity | None = None
 
     def __post_init__(self) -> None:
-        """Raise TrafficError if a value is not allowed."""
         tenant, _, name = self.namespace.partition("/")
         if not tenant or not name or "/" in name:
             raise TrafficError(f'namespace must be "tenant/namespace", not {self.namespace!r}')
@@ -87,8 +86,8 @@ class TopicPlan:
 def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> list[TopicPlan]:
     """Choose topics so that every busy bundle has ``topics_per_bundle``; the same spec gives the same plan.
 
-    ``boundaries`` are the namespace's real ones; None means those of a fresh namespace.
-    Raises TrafficError when there are fewer bundles than must be busy.
+    ``boundaries``: hash boundaries of the namespace's bundles; None: those of a new namespace. Raises TrafficError if
+    there are fewer bundles than ``busy_bundles``.
     """
     edges = list(boundaries) if boundaries is not None else equal_boundaries(spec.bundles)
     count = len(edges) - 1
@@ -107,13 +106,15 @@ def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> l
 
 
 def turned(rates: Sequence[float], turns: int) -> list[float]:
-    """Return the rates of topics after they have moved `turns` times, each time by a third of the list."""
+    """Return the rates of the topics after `turns` rotations of the list, each by a third of its length."""
     shift = turns * -(-len(rates) // 3) % len(rates)
     return [*rates[shift:], *rates[:shift]]
 
 
 def _names(spec: TrafficSpec, edges: Sequence[int], indexes: Sequence[int]) -> list[str]:
-    """Try numbered names until each chosen bundle has enough of them; ordered by bundle."""
+    """Return names of topics, ordered by bundle. Numbered names are tried until each chosen bundle has enough
+    topics.
+    """
     names: dict[int, list[str]] = {index: [] for index in indexes}
     missing = len(indexes) * spec.topics_per_bundle
     number = 0

@@ -23,7 +23,7 @@ MessageKey = tuple[int, int, int]
 class TopicState:
     """Counts, meters and the retry queue of one topic.
 
-    No method calls the Pulsar client, so the lock is never held while the client takes its own.
+    No method calls the Pulsar client, so a thread never waits for the client's lock while it holds this one.
     """
 
     def __init__(self, plan: TopicPlan, slowest: float, spec: TrafficSpec, run: int) -> None:
@@ -50,7 +50,7 @@ class TopicState:
     # --- publish side ----------------------------------------------------------------------
 
     def next_message(self) -> tuple[int, int] | None:
-        """Return (sequence number, first-attempt wall ns) of a new message; None when the queue is full."""
+        """Return (sequence number, wall-clock ns of the first attempt) of a new message; None if the queue is full."""
         with self._lock:
             if self._outstanding + len(self._retries) >= MAX_PENDING:
                 return None
@@ -59,7 +59,9 @@ class TopicState:
             return self._next_seq - 1, time.time_ns()
 
     def due_retry(self, now: float) -> tuple[int, int] | None:
-        """Return a failed message whose waiting time is over, or None."""
+        """Return (sequence number, wall-clock ns of the first attempt) of a failed message that is due again,
+        or None.
+        """
         with self._lock:
             if not self._retries or self._retries[0][0] > now:
                 return None
@@ -68,7 +70,7 @@ class TopicState:
             return seq, first_ns
 
     def payload(self, seq: int, first_ns: int) -> bytes:
-        """Return the bytes of a message."""
+        """Return the bytes of a message. They contain its number and the time of the first attempt."""
         return _HEADER.pack(self.run, seq, first_ns) + self._padding
 
     def on_acked(self, seq: int, sent: float, now: float) -> None:
@@ -89,7 +91,7 @@ class TopicState:
 
     @property
     def unsettled(self) -> int:
-        """Return how many messages were sent and not acknowledged, retries included."""
+        """Return how many messages were sent and not acknowledged, including those that wait for a retry."""
         return self._outstanding + len(self._retries)
 
     # --- consume side ----------------------------------------------------------------------
@@ -120,7 +122,7 @@ class TopicState:
     # --- measuring -------------------------------------------------------------------------
 
     def restart_meters(self, now: float) -> None:
-        """Start the measurement at `now`: the first connection does not count as a break in service."""
+        """Restart the measurement at monotonic time `now`, because the first connection is not a break in service."""
         with self._lock:
             self._publish_gaps.restart(now)
             self._consume_gaps.restart(now)

@@ -33,7 +33,6 @@ class Traffic:
     """
 
     def __init__(self, spec: TrafficSpec) -> None:
-        """Store the options. Nothing starts or connects before ``prepare`` or ``start``."""
         self.spec = spec
         self._plans: list[TopicPlan] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,7 +50,7 @@ class Traffic:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the traffic; after an error without waiting for messages under way."""
+        """Stop the traffic; after an error without waiting for messages in transit."""
         if kind is None and self._process is not None:
             self.stop()
         self.close()
@@ -59,9 +58,9 @@ class Traffic:
     # --- before the run --------------------------------------------------------------------
 
     def prepare(self) -> list[TopicPlan]:
-        """Create the namespace if need be and return the plan; idempotent.
+        """Create the namespace if it is missing, and return the topics with their bundles and rates; idempotent.
 
-        Raises AdminError when the brokers refuse.
+        Raises AdminError if the brokers refuse.
         """
         if self._plans is None:
             boundaries = ensure_namespace(
@@ -73,7 +72,7 @@ class Traffic:
     def place_all_on(self, broker_id: str) -> None:
         """Make one broker ("host:port") the owner of every busy bundle; best called before ``start``.
 
-        Raises AdminError when it does not get them all.
+        Raises AdminError if the broker does not get all of them.
         """
         place_all_on(broker_id, self.spec.admin_url, [plan.topic for plan in self.prepare()], self.spec.identity)
 
@@ -85,9 +84,9 @@ class Traffic:
         return self._running().pid
 
     def start(self) -> None:
-        """Start the process; returns once every topic has published and received a message.
+        """Start the process, and return once every topic has published and received a message.
 
-        Raises TrafficError (with what the process last said) or AdminError.
+        Raises TrafficError (with the last output of the process) or AdminError.
         """
         if self._process is not None:
             raise TrafficError("this traffic was started before; create a new Traffic")
@@ -113,9 +112,9 @@ class Traffic:
             raise
 
     def report(self) -> TrafficReport:
-        """Return what the clients have seen so far, or the final report after ``stop``.
+        """Return the measurements of the clients so far, or the final report after ``stop``.
 
-        Raises TrafficError when the process is gone.
+        Raises TrafficError if the process has ended.
         """
         if self._final is not None:
             return self._final
@@ -124,18 +123,18 @@ class Traffic:
     def acked(self) -> dict[str, int]:
         """Return how many messages of each topic were acknowledged so far.
 
-        Much cheaper than ``report``. Raises TrafficError when the process is gone, or stopped.
+        Much cheaper than ``report``. Raises TrafficError if the process has ended or was stopped.
         """
         return msgspec.json.decode(self._ask(b"acked", REPORT_SECONDS), type=dict[str, int])
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
-        """Publish this many messages/s to each topic from now on. Raises TrafficError if the process is gone."""
+        """Publish with these rates (messages/s by topic) from now on. Raises TrafficError if the process has ended."""
         self._ask(msgspec.json.encode(rates), REPORT_SECONDS)
 
     def stop(self) -> TrafficReport:
-        """Stop publishing, wait for messages under way while they come, return the final report.
+        """Stop publishing, wait as long as messages in transit arrive, and return the final report.
 
-        Idempotent. Raises TrafficError when the process is gone.
+        Idempotent. Raises TrafficError if the process has ended.
         """
         if self._final is None:
             answer = self._ask(b"stop", DRAIN_AT_MOST_SECONDS + REPORT_SECONDS)
@@ -144,7 +143,7 @@ class Traffic:
         return self._final
 
     def close(self, patience_seconds: float = 0.0) -> None:
-        """End the process, killing it when it is not gone in time; idempotent."""
+        """Wait for the end of the process, and kill it after `patience_seconds`; idempotent."""
         process = self._process
         if process is None:
             return
@@ -173,7 +172,6 @@ class Traffic:
         return self._process
 
     def _ask(self, line: bytes, seconds: float) -> bytes:
-        """Send one line and return the line that answers it."""
         process = self._running()
         with self._lock:
             if process.stdin is None or process.stdin.closed:

@@ -32,14 +32,18 @@ class Job:
 
 
 def _private_stdout() -> BinaryIO:
-    """Return standard output for responses, and redirect all other output, as of libraries, to standard error."""
+    """Return standard output for responses, and redirect all other output, such as that of libraries, to standard
+    error.
+    """
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return answers
 
 
 def _commands(directory: Path) -> queue.SimpleQueue[bytes]:
-    """Read lines in a thread, so that the parent's death is noticed while a command runs."""
+    """Return a queue of the lines of standard input. A thread reads them, so that the end of the parent process is
+    noticed while a command runs.
+    """
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""`python -m evidence.reaction`: see `--help`."""
+"""Compare load balancers on real clusters: `python -m evidence.reaction`, see `--help`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def _sentence(result: Result) -> str:
 
 
 def _once(contender: Contender, number: int, options: Options) -> bool:
-    """Make one run, again if it does not count. Return whether a run counted within the allowed attempts."""
+    """Measure one contender (a load balancer); repeat a run that fails or does not count (see `Result.counts`). Return
+    whether a run counted within the allowed attempts.
+    """
     path = page.path_of(contender, number, options.variant)
     logs = page.LOGS / path.relative_to(page.RAW)
     logs.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,7 @@ def _once(contender: Contender, number: int, options: Options) -> bool:
 
 
 def main() -> int:
-    """Run the selected contenders. Return 0 if every run counts, 2 for a wrong name."""
+    """Measure the selected balancers. Return 0 if every run counts, 2 if a name is unknown."""
     arguments = _parser().parse_args()
     try:
         contenders = _select_contenders(arguments.only)

@@ -1,4 +1,4 @@
-"""The balancers that are compared, and the settings that each of them gets: only those in its row."""
+"""The balancers that are compared, and their settings. All other settings have default values."""
 
 from __future__ import annotations
 

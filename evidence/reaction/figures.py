@@ -27,15 +27,15 @@ class Sample:
 
     @property
     def ratio(self) -> float:
-        """max/mean over brokers."""
+        """Load of the most loaded broker, divided by the mean load."""
         return max_over_mean(list(self.loads.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A change of a bundle's owner. `left`: when `source` was last seen as the owner. `seen`: when `destination` was
-    first seen as the owner. Both are monotonic seconds. Source and destination are equal if the same broker loaded it
-    again.
+    first seen as the owner. Both times are monotonic seconds. Source and destination are equal if the same broker
+    loaded the bundle again.
     """
 
     bundle: str
@@ -56,7 +56,7 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
-        """Return the summary of durations, for example of the publish gaps of all moves."""
+        """Return the number, median, 95th percentile and maximum of durations, for example of all publish gaps."""
         ordered = sorted(values)
         if not ordered:
             return Spread(count=0, median=0.0, p95=0.0, worst=0.0)
@@ -74,7 +74,7 @@ def max_over_mean(loads: Sequence[float]) -> float:
 
 
 def rates(newer: Mapping[str, int], older: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Return the messages per second of each topic, from two counts that are `seconds` apart."""
+    """Return the messages per second of each topic, from two message counts that are `seconds` apart."""
     return {topic: (count - older.get(topic, 0)) / seconds for topic, count in newer.items()}
 
 
@@ -84,7 +84,9 @@ def loads_by_owner(
     owners: Mapping[str, str],
     brokers: Iterable[str],
 ) -> dict[str, float]:
-    """Return the sum of topic rates of each broker. Topics whose bundle has no owner are left out."""
+    """Return the load of each broker: the sum of the rates of its topics. Topics whose bundle has no owner are
+    omitted.
+    """
     loads = dict.fromkeys(brokers, 0.0)
     for topic, rate in topic_rates.items():
         owner = owners.get(bundle_of[topic])
@@ -95,7 +97,7 @@ def loads_by_owner(
 
 def owners_of(claims: Mapping[str, Iterable[str]], before: Mapping[str, str]) -> dict[str, str]:
     """Return the owner of each bundle, from the bundles that each broker reports as its own. Brokers are queried one at
-    a time, so two brokers can report the same bundle during a move. Then the one that is not in `before` is the owner.
+    a time, so two brokers can report the same bundle during a move. Then the owner in `before` does not count.
     """
     owners: dict[str, str] = {}
     for broker, bundles in claims.items():
@@ -125,7 +127,7 @@ def changes(samples: Sequence[Sample]) -> list[Change]:
 
 
 def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | None:
-    """Return the time since which all samples up to the last one are balanced; None if the last one is not."""
+    """Return the time since which the load was balanced in all samples; None if it is not balanced in the last one."""
     since = None
     for sample in samples:
         if not 0 < sample.ratio <= limit:
@@ -150,9 +152,9 @@ def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
-    """Return the median. None means "not in time" and is worse than any number.
+    """Return the median. None means "not balanced in time" and counts as worse than any number.
 
-    Of an even count it is the worse one of the two middle values, so that the result is that of a real run.
+    If the number of values is even, the result is the worse of the two middle values, so that it is that of a real run.
     """
     ordered = sorted(math.inf if value is None else value for value in values)
     if not ordered:

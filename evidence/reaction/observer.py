@@ -50,14 +50,12 @@ class Observer:
         self._thread = threading.Thread(target=self._watch, name="observer", daemon=True)
 
     def __enter__(self) -> Observer:
-        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the thread."""
         self._halt.set()
         self._thread.join()
 
@@ -73,7 +71,9 @@ class Observer:
                     return
 
     def _look(self, pool: ThreadPoolExecutor, http: httpx.Client) -> None:
-        """Query clients and brokers, and add a sample if there are older counts to compute rates from."""
+        """Query clients and brokers. Add a sample if there are older message counts from which rates can be
+        computed.
+        """
         self._counts.append((time.monotonic(), self._traffic.acked()))
         for broker, bundles in pool.map(lambda info: (info.broker_id, self._owned(http, info)), self._brokers):
             # A broker that does not respond in time keeps the bundles of its last response.
@@ -91,7 +91,6 @@ class Observer:
         self.samples.append(Sample(at=time.monotonic(), loads=loads, owners=owners))
 
     def _owned(self, http: httpx.Client, broker: BrokerInfo) -> list[str] | None:
-        """Return the run's bundles that a broker reports as its own; None without a response."""
         path = f"/admin/v2/brokers/{self._cluster}/{broker.broker_id}/ownedNamespaces"
         try:
             answer = http.get(f"{broker.web_url}{path}")

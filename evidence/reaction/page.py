@@ -1,4 +1,4 @@
-"""Store results of runs as JSON, and generate docs/reference/reaction.md from them."""
+"""Store the results of measured balancers as JSON, and generate docs/reference/reaction.md from them."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def path_of(contender: Contender, number: int, variant: str = "", raw: Path = RA
 
 
 def save(result: Result, path: Path) -> None:
-    """Store a result."""
+    """Store a result as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.encode(result) + b"\n")
 
 
 def load(path: Path) -> Result | None:
-    """Return a stored result; None if it does not exist or does not count."""
+    """Return a stored result; None if it does not exist or does not count (`Result.counts`)."""
     if not path.exists():
         return None
     result = msgspec.json.decode(path.read_bytes(), type=Result)
@@ -67,13 +67,13 @@ def load(path: Path) -> Result | None:
 
 
 def results_of(contender: Contender, variant: str = "", raw: Path = RAW) -> list[Result]:
-    """Return all stored results of a contender that count, by number."""
+    """Return all stored results of a contender that count (`Result.counts`), in the order of the runs."""
     results = [load(path) for path in (raw / f"{contender.name}{variant}").glob("*.json")]
     return sorted((item for item in results if item is not None), key=lambda item: item.number)
 
 
 def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
-    """Return the row of one contender: medians of its runs."""
+    """Return the table row of one contender: medians of its runs."""
     spreads = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
     return (
         *(contender.title, contender.mode, contender.statistics),
@@ -86,7 +86,7 @@ def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
 
 
 def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
-    """Return the row of one contender under a load that moves: medians of its runs."""
+    """Return the table row of one contender under a load that moves to other topics repeatedly: medians of its runs."""
     courses = [over_time(result.timeline) for result in results]
     gaps = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
     return (
@@ -106,7 +106,6 @@ def _pairs_of(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result
 
 
 def _reached(results: Sequence[Result]) -> str:
-    """Return the seconds until the load was balanced, or the last max/mean of each run if most were not balanced."""
     if not results:
         return "-"
     seconds = [result.even_seconds for result in results]
@@ -125,7 +124,7 @@ def _of_runs(values: Iterable[float | None], form: str = ".2f") -> str:
 
 
 def page(raw: Path = RAW) -> str:
-    """Return the whole page; contenders without a run that counts are omitted."""
+    """Return the text of docs/reference/reaction.md; contenders without a run that counts are omitted."""
     pairs = _pairs_of(raw)
     lines = [
         "# Reaction: who makes an uneven cluster even",
@@ -161,7 +160,9 @@ def page(raw: Path = RAW) -> str:
 
 
 def with_medians(path: Path, raw: Path = RAW) -> str:
-    """Return a page with a new table of medians between the marks. Raises ValueError without marks."""
+    """Return the text of the page at `path` with a new table of medians between its marks. Raises ValueError without
+    marks.
+    """
     before, rest = path.read_text(encoding="utf-8").split(MARK)
     rows = [summary_row(contender, results) for contender, results in _pairs_of(raw)]
     medians = table([HEADER[at] for at in SHORT], [[row[at] for at in SHORT] for row in rows])
@@ -179,7 +180,6 @@ _CONDITIONS = (
 
 
 def _quiet(raw: Path) -> list[str]:
-    """Return the section about a step in load while the balancer already runs without moves; empty without results."""
     pairs = _pairs_of(raw, QUIET.variant)
     if not pairs:
         return []
@@ -216,7 +216,6 @@ def _quiet(raw: Path) -> list[str]:
 
 
 def _turning(raw: Path) -> list[str]:
-    """Return the section about a load that moves to other topics repeatedly; empty without results."""
     pairs = _pairs_of(raw, TURNING.variant)
     if not pairs:
         return []
@@ -271,7 +270,7 @@ def _settings_of(contender: Contender) -> list[tuple[str, str]]:
 
 
 def write(raw: Path = RAW) -> None:
-    """Write the page and its charts."""
+    """Write docs/reference/reaction.md and its charts."""
     PAGE.write_text(page(raw), encoding="utf-8")
     PAGE.with_suffix(".svg").write_text(chart(_pairs_of(raw)), encoding="utf-8")
     if pairs := _pairs_of(raw, TURNING.variant):

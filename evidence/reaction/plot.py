@@ -1,4 +1,6 @@
-"""The chart of the page: max/mean of the cluster over time, one line per contender (its middle run)."""
+"""The chart of docs/reference/reaction.md: max/mean of the brokers' load over time, one line per contender (its median
+run).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make one run: start a new cluster, put all load on one broker, turn the balancer on, and measure what happens."""
+"""Measure one load balancer: start a new cluster, put all load on one broker, turn the balancer on, and observe."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ class Result:
 
     @property
     def counts(self) -> bool:
-        """Whether the run started with a high enough max/mean and with nearly all of the traffic."""
+        """Whether the run counts: it started with a high enough max/mean and with nearly all of the traffic."""
         return self.start_ratio >= UNEVEN_RATIO and self.rate_before >= 0.9 * RATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of all runs."""
+    """Options of all runs. `within_seconds`: time limit. `warm_seconds`: see `warm`. `turn_seconds`: see `Result`."""
 
     within_seconds: float = 900.0
     warm_seconds: float | None = None
@@ -118,18 +118,19 @@ class Options:
 
     @property
     def variant(self) -> str:
-        """Return the suffix of result files of runs with these options, after the contender's name."""
+        """Return the text that follows the contender's name in the directory of results with these options."""
         return f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
 
     def warm(self, contender: Contender) -> float:
-        """Return the seconds of traffic before the clock starts: the option, or the time that this contender's
-        statistics need.
+        """Return for how many seconds traffic runs before the balancer is turned on: the option, or the time that this
+        contender's statistics need.
         """
         return self.warm_seconds or (FAST_WARM_SECONDS if contender.fast else WARM_SECONDS)
 
 
 def run(contender: Contender, number: int, options: Options, keep: Path, say: Say) -> Result:
-    """Make one run and return its result. Bundlekeel's journal and log are stored next to `keep`, with other suffixes.
+    """Measure `contender` once. `number`: number of the run, and seed of the traffic. `keep`: path at which
+    Bundlekeel's journal and log are stored, with the suffixes .jsonl and .log.
 
     Raises ReactionError, ClusterError, SidecarError, TrafficError or AdminError if a step fails.
     """
@@ -234,7 +235,9 @@ def _spread(observer: Observer, seconds: float, say: Say) -> None:
 
 
 def _warm(observer: Observer, seconds: float, say: Say) -> None:
-    """Wait until all statistics contain the traffic. Raises ReactionError if max/mean is too low then."""
+    """Wait until all statistics contain the traffic. Raises ReactionError if the brokers' max/mean is too low after
+    that.
+    """
     say(f"one broker has all bundles; waiting {seconds:.0f} s until all statistics contain the traffic")
     _until(observer, time.monotonic() + seconds, lambda _: False, say)
     ratio = observer.samples[-1].ratio if observer.samples else 0.0
@@ -244,8 +247,8 @@ def _warm(observer: Observer, seconds: float, say: Say) -> None:
 
 
 def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
-    """Change the rates of topics so that one broker gets nearly all traffic, without a move. Return the monotonic
-    time.
+    """Change the topics' rates so that one broker gets nearly all traffic although no bundle moves. Return the time of
+    this step (monotonic seconds).
     """
     sample, plans = observer.samples[-1], traffic.prepare()
     hot = max(sample.loads, key=sample.loads.__getitem__)
@@ -261,8 +264,9 @@ def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
 
 
 def _watch(observer: Observer, began: float, options: Options, say: Say) -> None:
-    """Wait until the load is balanced and the last moves have ended, or until the time limit. If the load moves
-    repeatedly, always wait until the time limit."""
+    """Wait until the load is balanced and the last moves have ended, or until the time limit. With `turn_seconds`,
+    always wait until the time limit.
+    """
 
     def is_balanced(samples: list[Sample]) -> bool:
         if options.turn_seconds:
@@ -279,13 +283,16 @@ def _watch(observer: Observer, began: float, options: Options, say: Say) -> None
 
 
 def _uneven(samples: list[Sample], began: float) -> list[Sample]:
-    """Return the samples from the first unbalanced one on, which shows the step."""
+    """Return the samples from the first unbalanced one after `began` on. Earlier samples do not show the change of load
+    yet.
+    """
     return list(itertools.dropwhile(lambda sample: sample.at < began or sample.ratio < UNEVEN_RATIO, samples))
 
 
 def _until(observer: Observer, deadline: float, holds: Callable[[list[Sample]], bool], say: Say) -> None:
-    """Wait until `holds` or the deadline, checking twice per second. Print the state twice per minute. Raises
-    ReactionError if the clients' counts cannot be read any more."""
+    """Wait until `holds(samples)` is true or until the deadline, checking twice per second. Print the state twice per
+    minute. Raises ReactionError if the clients' counts cannot be read any more.
+    """
     since = time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(0.5)
@@ -353,7 +360,6 @@ def _moved(change: Change, began: float, window: tuple[float, float], report: Tr
 
 
 def _noise(report: TrafficReport, began_ms: float, windows: list[tuple[float, float]]) -> Spread:
-    """Return the publish gaps after the balancer was turned on that are not part of a move."""
     return Spread.of(
         gap.seconds
         for gap in report.gaps
