@@ -71,7 +71,7 @@ def variable_of(option: str) -> str:
 
 
 def option_of(option: str, value: object) -> str:
-    """Return the option that set a value, or its environment variable if that has the same value."""
+    """Return the name of the option that set a value, or of the option's environment variable if it has this value."""
     return variable if os.environ.get(variable := variable_of(option)) == str(value) else option
 
 
@@ -134,7 +134,7 @@ class ApiAddress:
 
 
 def typed_options(context: typer.Context) -> set[str]:
-    """Return the parameters that are on the command line, without those from the environment and defaults."""
+    """Return the names of parameters that the command line sets, not the environment or a default."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
@@ -210,7 +210,7 @@ class Client:
     def rows(self, path: str, *, limit: int, **query: Any) -> list[Any]:
         """Return at most `limit` rows of a list, from as many pages as needed.
 
-        The newest records are last, so each further page of records is older than the page before it.
+        The rows of `journal` and `verdicts` are sorted by time, but their first page contains the newest records.
         """
         parameters = {key: value for key, value in query.items() if value is not None}
         response = self._send("GET", f"/api/v1/{path}", params={**parameters, "limit": min(limit, PAGE_ROWS)})
@@ -338,7 +338,7 @@ class Client:
 
 
 def _decode_json(response: httpx.Response) -> Any:
-    """Decode a JSON response and remove control characters from its strings, because users choose reasons and names.
+    """Decode a JSON response and remove control characters from its strings, because some are input of users.
 
     Raises ValueError if the response is not JSON.
     """

@@ -62,10 +62,10 @@ def check(
     elsewhere: ElsewhereOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check a settings file together with the environment. Exit code 2 and the reason, if it cannot be used.
+    """Check a settings file together with the environment variables. If it cannot be used: exit code 2, and the reason.
 
-    All wrong values are reported together. Combinations of values are checked only if no value is wrong: run it again
-    until it prints `ok`.
+    All wrong values are reported together. Combinations of values are checked only if no value is wrong: repeat the
+    check until it prints `ok`.
 
     The token and certificate files of the settings must exist. Values that are allowed but probably not intended cause
     a warning: a shedder and a placement that do not fit together, an API that everyone can read, a directory that does
@@ -140,8 +140,8 @@ def init(
 ) -> None:
     """Write a short settings file from five answers, in mode `recommend`, which changes nothing in the cluster.
 
-    Without --cluster and --metadata-store it asks for all values without an option. The other three settings have
-    defaults.
+    Without --cluster or --metadata-store the command asks for each value that no option sets. The other three settings
+    have defaults.
     """
     answers = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
     if file is not None and option is not None:
@@ -214,7 +214,7 @@ def show(
         bool, typer.Option("--running", help="Request the settings from the sidecar of this settings file.")
     ] = False,
 ) -> None:
-    """Show the settings in effect, without secrets; parameters with Pulsar's key names.
+    """Show the settings in effect, without secrets, and Pulsar's names of the parameters.
 
     With --running, --url or --socket: the sidecar's present settings, with the values from brokers and calibration.
     Otherwise: the settings from file and environment.
@@ -317,7 +317,7 @@ def new(
     role: Annotated[Role, typer.Option("--role", help="Role that the token grants.")] = "viewer",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a token. The first line is the token, shown only now; add the second to the file api.auth.tokens_file.
+    """Create a token and print it; it is not stored. Add the second printed line to the file of api.auth.tokens_file.
 
     `-o json`: name, role, token and line.
     """

@@ -74,11 +74,11 @@ def verify(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the journal's hash chain. Exit code 1: prints the first changed, added or removed line, or that nothing is
-    recorded.
+    """Check the journal's hash chain. Exit code 1 if a line was changed, added or removed (prints the first one), or
+    if nothing is recorded.
 
-    Without files it reads those of the settings. If all rotated files that the settings allow exist, the oldest line
-    need not be the beginning of the chain.
+    Without files it reads those of the settings. If all rotated files that the settings allow exist, older ones may be
+    deleted, so the oldest line need not be the beginning of the chain.
     """
     if head and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise CliError(f"--head {head!r}: expected 64 hexadecimal digits", USAGE)
@@ -137,7 +137,7 @@ def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -
 
 
 def _configured_files(config: Path | None) -> tuple[list[Path], bool]:
-    """Return the existing journal files, oldest first, and whether they are so many that older ones were deleted."""
+    """Return the existing journal files, oldest first, and whether so many exist that older ones may be deleted."""
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and `journal` itself needs none
 
     loaded = load_settings(config)

@@ -199,7 +199,7 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Undo `takeover`: restore the brokers' own shedding, and the rates from before the quota groups.
+        """Undo `takeover`: restore the brokers' own shedding, and the rate limits from before the quota groups.
 
         Exit code 1 if a broker does not have the expected settings. Without a takeover nothing is restored, and the
         command checks that each broker sheds; in a dry run, that each broker responds.

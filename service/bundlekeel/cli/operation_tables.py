@@ -57,9 +57,9 @@ def _dry_run(state: Callable[[], State]) -> str:
 def manual_move(
     answer: ManualMoveView, to: str, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
 ) -> RenderableType:
-    """Render the bundle, the move or its children, the result of each other broker, and the next step.
+    """Render a manual move or split: the bundle, its move or the new bundles, each other broker, and the next step.
 
-    `to`: the requested destination; "": any broker. `ended`: the task after its end; None: not waited for.
+    `to`: the requested destination; "": any broker. `ended`: the task after its end; None: the command did not wait.
     """
     # Without the refusals in the sentence: each has its own line below, with its code.
     parts: list[RenderableType] = [Text(answer.sentence.partition("; refused: ")[0], style="bold")]
@@ -139,7 +139,7 @@ def _remedy(kind: str, codes: set[str]) -> str:
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:
     """Render the moves of a drain or warm-up, and the bundles that stay for now.
 
-    `ended`: result as text after waiting for the end; "": not waited for.
+    `ended`: the result of the drain or warm-up, as text; "": the command did not wait for it.
     """
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.detail:
@@ -203,7 +203,7 @@ def nothing_moves(obstacle: str, explanation: str) -> str:
 
 
 def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
-    """Render one line per active request, grouped by kind."""
+    """Render one line per active drain, cordon, warm-up, pin, exclusion and pause."""
     lines = [Text(progress(row, answer.held)) for row in answer.drains]
     if answer.held and (answer.drains or answer.warms):
         lines.insert(0, Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))
@@ -233,7 +233,7 @@ def _until(until_ms: int, endless: str = "for good") -> str:
 
 
 def reviews(rows: Sequence[ReviewView], layout: TableLayout) -> RenderableType:
-    """Render one line per proposal; in a narrow table, title and requester are below the id."""
+    """Render one line per proposed change; in a narrow table, title and requester are below the id."""
     if not rows:
         return none_of("proposals", "with `review` in the settings, changes wait here for another operator")
 

@@ -120,10 +120,10 @@ def mode(
     ] = None,
     by: ByOption = "",
 ) -> None:
-    """Show the current mode and its ceiling, the mode of the settings file; with MODE, set it for all sidecars.
+    """Show the current mode and its ceiling, the mode of the settings file. With MODE, set the mode of all sidecars.
 
-    After a takeover, modes below `act` leave the cluster without balancing; for a night, `handback` is better. After a
-    handback, `act` allows quota groups to set limits again.
+    After a takeover, modes below `act` leave the cluster without balancing; for several hours, `handback` is better.
+    After a handback, `act` allows quota groups to set limits again.
     """
     if mode is None or reason is None:
         state = session.state()
@@ -274,7 +274,7 @@ PatternArgument = Annotated[
 def pin(
     session: Session, bundle: BundleArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
-    """Keep a bundle, or the bundle of a topic, where it is."""
+    """Keep a bundle, or the bundle of a topic, on its broker."""
     check_name(bundle)
     refuse_namespace(bundle)
     _tell(session, "PUT", f"pins/{path_part(bundle)}", reason, by, seconds=_seconds(lasting))
@@ -293,14 +293,14 @@ def unpin(session: Session, bundle: BundleArgument, reason: ReasonOption, by: By
 def exclude(
     session: Session, pattern: PatternArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
-    """Exclude tenants, namespaces, bundles or brokers: nothing of them is moved or split."""
+    """Exclude tenants, namespaces, bundles or brokers: none of their bundles is moved or split."""
     check_pattern(pattern)
     _tell(session, "PUT", f"exclusions/{path_part(pattern)}", reason, by, seconds=_seconds(lasting))
 
 
 @connected_once
 def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """End an exclusion."""
+    """End an exclusion: the bundles may be moved and split again."""
     check_pattern(pattern)
     _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by, extra={"ended": "exclusion"})
 
@@ -322,7 +322,7 @@ IdArgument = Annotated[str, typer.Argument(help="Proposal id, see `bundlekeel re
 
 @connected
 def review_list(session: Session) -> None:
-    """List the proposals, also the approved and discarded ones."""
+    """List the changes that operators proposed, also those approved or discarded."""
     session.show(lambda client: client.get("reviews"), typed(list[ReviewView], operation_tables.reviews))
 
 

@@ -135,7 +135,7 @@ def list_plans(session: Session) -> None:
 
 @connected
 def list_tasks(session: Session) -> None:
-    """List tasks and their progress; tasks that wait for the leader are last."""
+    """List tasks (requested moves and splits) and their progress; tasks that wait for the leader are last."""
     session.show(lambda client: client.get("tasks"), typed(list[TaskView], tasks))
 
 
@@ -175,7 +175,7 @@ def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
 
 
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
-    """Wait until a task has ended and return it. Raises CliError if it runs at `deadline` (monotonic seconds).
+    """Wait until a task has ended and return it. Raises CliError if it still runs at `deadline` (monotonic seconds).
 
     `name`: id of the task. `moves`: number of its moves, for the progress.
     """

@@ -1,4 +1,4 @@
-"""`bundlekeel run`: the sidecar itself. To save memory this module does not import the other commands."""
+"""`bundlekeel run`: runs the sidecar. To save memory this module does not import the other commands."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _CODE_STYLES: dict[str, str] = {
 
 
 def coded(code: str | None) -> Text:
-    """Return a code in its color."""
+    """Return a reason code, such as `Overloaded`, in its color."""
     return Text(code or "", style=_CODE_STYLES.get(code or "", ""))
 
 
@@ -136,7 +136,7 @@ def _summary(state: State, answer: Status) -> Table:
 
 
 def _requests(operations: Json) -> str:
-    """Return the number of active requests by kind; without a pause of everything, which has its own line."""
+    """Return the number of active operators' requests by kind, without a pause of everything: it has its own line."""
     counts = {kind: len(operations.get(f"{kind}s", ())) for kind in ("drain", "cordon", "warm", "pin", "exclusion")}
     counts["paused scope"] = sum(1 for row in operations.get("pauses", ()) if row["scope"])
     return ", ".join(numbered(count, kind) for kind, count in counts.items() if count)
@@ -161,7 +161,7 @@ def mode(state: State) -> Text:
 
 
 def _is_over(code: str, state: State) -> bool:
-    """Return whether an operator has removed the obstacle of the last cycle since then."""
+    """Return whether an operator has removed the last cycle's obstacle since that cycle."""
     last = state.takeover
     start_ms = last.wall_ms if last is not None and last.active else 0
     return (
@@ -362,7 +362,7 @@ def _preallocated(row: BrokerView, *, wide: bool) -> str:
 
 
 def split_name(bundle: str, *, longest: int = 40) -> str:
-    """Return a long bundle name in two lines, broken before its range."""
+    """Return a long bundle name in two lines, broken before its hash range."""
     namespace, _, span = bundle.rpartition("/")
     return bundle if len(bundle) <= longest else f"{namespace}/\n{span}"
 
@@ -439,8 +439,7 @@ def _may_move(row: BundleView) -> Text:
 
 
 def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
-    """Render one row per topic, partition or bundle. `unowned` is a valid state: do not assign the bundle because of
-    it."""
+    """Render one row per topic, partition or bundle, with its owner. `unowned` is a valid state, and no error."""
     topics = any(row.topic for row in rows)
     if layout.stacked:
         # Do not break names, so that they can be copied: print the other columns below them.

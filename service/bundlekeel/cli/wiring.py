@@ -58,7 +58,7 @@ class Wiring(Protocol):
         """
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
-        """Do a handback if no cycle was completed for `after` seconds, nor in the next `confirm` seconds.
+        """Do what `handback` does if no cycle was completed for `after` seconds, nor in the next `confirm` seconds.
 
         Returns {state: not_taken_over|alive|dead|restored|incomplete, sentence, completed_ms, age_seconds, epoch,
         takeover: {...}|None, brokers, warnings, split, done}. The last four are the fields of `handback`.
