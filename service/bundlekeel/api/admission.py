@@ -1,7 +1,7 @@
 """Roles of routes, and the checks of a request before its endpoint runs: credentials, role, free slot, body, journal.
 
-Each route declares the role that callers need, so no second parser of the path decides it. The role is checked before
-the body is read. A route without a role cannot be registered.
+Each route declares the role that callers need. The role is checked before the body is read. A route without a role
+cannot be registered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ANYBODY: Final = "anybody"
 
 
 class Route(APIRoute):
-    """A route with a role.
+    """A route of the API with the role that its callers need.
 
     `changes`: requests can change something, so the journal records them. `probe`: a health probe, which computes
     nothing and responds even if all other requests are refused.
@@ -150,7 +150,7 @@ class Admission:
             await refusal(scope, receive, send)
 
     async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run an endpoint that needs no credentials, within the limit of probes, or of metrics and page.
+        """Run an endpoint that needs no credentials, unless too many probes, or requests for metrics and page, run.
 
         The bytes of these responses are not counted, because all clients share the text of the metrics."""
         refusal = None if route.probe else self._crowded(scope)
@@ -233,7 +233,7 @@ class Admission:
     async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to a path without a route.
 
-        Callers without the right to read get the same refusal as for other paths, so they cannot detect the routes.
+        Callers without the right to read get the same refusal for all paths, so they cannot detect which routes exist.
         """
         refusal = await self._refusal(scope, "viewer")
         await (refusal or self._not_here(scope))(scope, receive, send)

@@ -184,7 +184,7 @@ def _of_64_bits(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_request_ids(document: dict[str, Any]) -> None:
-    """Add the header X-Request-ID, which the shield sends, to all responses."""
+    """Add the header X-Request-ID, which `Shield` sends, to all responses in the OpenAPI document."""
     for item in document["paths"].values():
         for operation in item.values():
             for answer in operation["responses"].values():
@@ -192,7 +192,7 @@ def _with_request_ids(document: dict[str, Any]) -> None:
 
 
 def _with_examples(document: dict[str, Any]) -> None:
-    """Add the example responses that `dev.docs` recorded."""
+    """Add the example responses that `dev.docs` recorded to the OpenAPI document."""
     examples = json.loads(files("bundlekeel.api").joinpath("examples.json").read_bytes())
     for path, item in document["paths"].items():
         for method, operation in item.items():

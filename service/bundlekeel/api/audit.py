@@ -1,8 +1,8 @@
 """Audit records in the journal: one record per mutating request, including refused ones.
 
 Over TCP, the field `by` in the body is replaced by the authenticated name before a route reads the body. A body that
-cannot be parsed here is refused: the parser of the routes accepts more (UTF-16, a byte order mark), so it could read a
-false `by`.
+cannot be parsed here is refused: the parser of the routes accepts more (UTF-16, a byte order mark), so it could read
+another `by`.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class FailedLogins:
     _by_address: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
 
     def wait(self, address: str, now: float) -> float:
-        """Return the seconds until this address may try again; 0: now."""
+        """Return the seconds until this address may log in again; 0: now."""
         times = self._by_address.get(network_of(address))
         if times is None:
             return 0.0
@@ -61,7 +61,7 @@ class FailedLogins:
         return times[0] + _MINUTE - now if len(times) >= self.limit else 0.0
 
     def add(self, address: str, now: float) -> None:
-        """Count a failure of an address."""
+        """Count a failed login from an address at the boot time `now`, in seconds."""
         network = network_of(address)
         self._by_address.setdefault(network, deque(maxlen=self.limit)).append(now)
         self._by_address.move_to_end(network)
@@ -104,7 +104,7 @@ class Authentication:
         return None
 
     async def _principal(self, header: str, address: str) -> Principal | float | None:
-        """Return the principal; None: invalid credentials; a number: seconds to wait after too many failures."""
+        """Return the authenticated caller; None: invalid credentials; a number: seconds to wait after many failures."""
         scheme, _, token = header.partition(" ")
         token = token.strip()
         plausible = scheme.lower() == "bearer" and 0 < len(token) <= _LONGEST_TOKEN and token.isascii()

@@ -112,7 +112,7 @@ _log = structlog.get_logger(__name__)
 
 
 def request_id() -> str:
-    """Return the id of the current request, which the shield bound for the log; "" outside of a request."""
+    """Return the id of the current request, which `Shield` added to the log's context; "" outside of a request."""
     return str(structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
@@ -207,7 +207,7 @@ def _detail(error: Exception) -> str:
 
 
 def _members(error: Exception) -> dict[str, Any]:
-    """Return the extension members for an error."""
+    """Return the extension members of the problem response for an error."""
     if isinstance(error, ConfigError):
         return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):

@@ -55,7 +55,7 @@ _OF_CYCLE = {"cycle", "wall_ms", "sentence", "code", "planned", "seconds"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """The parts that the service uses. `features`: operations of the optional features, by the feature's name."""
+    """Objects that `Service` uses. `features`: operations of the optional features, by the feature's name."""
 
     loaded: LoadedSettings
     clock: Clock
@@ -108,7 +108,7 @@ class Service(Readings):
     # --- publishing ---
 
     def capture(self, before: Published | None = None) -> Published:
-        """Return the present values for reads. Call it only on the main loop. Reuses unchanged parts of `before`."""
+        """Return the present values, for reads of other threads. Call it on the main loop. Reuses parts of `before`."""
         p, state = self._p, self._state()
         self._set_gauges()
         return Published(
@@ -168,7 +168,7 @@ class Service(Readings):
         )
 
     def _last_cycle(self) -> CycleView | None:
-        """Return the leader's last cycle, on a follower from the shared state; None: unknown."""
+        """Return the leader's last cycle, which a follower reads from the shared state; None: unknown."""
         report = self._p.cycle.report
         shared = self._p.shared_state.shared.report
         record = report.record(None) if report and self._p.leadership.leading else shared or None
@@ -191,12 +191,12 @@ class Service(Readings):
 
     @reads_long
     async def make_plan(self, request: PlanRequest) -> PlanView:
-        """Compute a dry run on the leader's snapshot."""
+        """Make a plan from the leader's snapshot, as a dry run."""
         return await self._p.plans.make(request)
 
     @reads
     async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
-        """Return a recent plan of this or another sidecar. `here`: of this one only."""
+        """Return a recent plan of this or another sidecar. `here`: only of this sidecar."""
         return await self._p.plans.find(hash_, here=here)
 
     @reads

@@ -43,7 +43,7 @@ async def list_channel_bundles(
     after: After = "",
     limit: Limit = MOST_ROWS,
 ) -> Response:
-    """List entries of the ownership channel by bundle name."""
+    """List the bundles' entries in the ownership channel, sorted by bundle name."""
 
     def answer() -> Response:
         rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
@@ -56,7 +56,7 @@ async def list_channel_bundles(
 async def list_channel_findings(
     service: Backend, request: Request, after: AfterFinding = "", limit: Limit = MOST_ROWS
 ) -> Response:
-    """List findings in the ownership channel: their start, the brokers' deadline to repair them, and the fix."""
+    """List problems of the ownership channel: their start, the brokers' deadline to repair them, and the fix."""
 
     def place(row: ChannelFinding) -> str:
         return " ".join((row.code, row.bundle, *row.brokers))

@@ -65,13 +65,13 @@ async def execute_plan(service: Backend, hash: schemas.PlanHash, body: schemas.R
 
 @router.post("/pause", response_model=PauseView)
 async def pause_cluster(service: Backend, body: schemas.PauseBody) -> Response:
-    """Stop acting on all sidecars immediately."""
+    """Immediately stop all sidecars from changing the cluster."""
     return reply(await service.pause(reason=body.reason, by=body.by, seconds=body.seconds))
 
 
 @router.post("/resume", response_model=Resumed)
 async def resume_cluster(service: Backend, body: schemas.ReasonBody) -> Response:
-    """End the pause."""
+    """End the pause of all sidecars."""
     return reply(await service.resume(reason=body.reason, by=body.by))
 
 

@@ -79,9 +79,9 @@ class OperationBody(schemas.Body):
 class ManualMoveBody(OperationBody):
     """A manual move.
 
-    It respects incomplete data, the blast-radius stop, the budget per hour, pins, exclusions, policies, open intents,
-    and closed, overloaded or full brokers. It ignores budgets per cycle, the adaptive rate, quarantine, the roll-out
-    hold and maintenance windows."""
+    Reasons to refuse it: incomplete data, many brokers that start or stop at once, the budget per hour, pins,
+    exclusions, policies, unfinished moves, and cordoned, drained, overloaded or full brokers. It ignores budgets per
+    cycle, the adaptive rate, quarantines, the hold during restarts of brokers, and maintenance windows."""
 
     override_cool_down: bool = Field(
         default=False,
@@ -153,7 +153,7 @@ async def get_task(service: Backend, task: schemas.TaskId) -> Response:
 
 @reads.get("/reviews", response_model=list[ReviewView])
 async def list_reviews(service: Backend) -> Response:
-    """List open and closed reviews, oldest first."""
+    """List proposed changes: open, approved and discarded ones, oldest first."""
     return reply(await service.requests.reviews())
 
 
@@ -204,7 +204,7 @@ async def unload_namespace(service: Backend, namespace: Namespace, body: ManualM
 
 @changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView, responses=TASKED)
 async def split_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
-    """Split a bundle, the bundle of a topic, or the most loaded one (TENANT/NAMESPACE/LARGEST), at its owner."""
+    """Split a bundle, the bundle of a topic, or the most loaded bundle of a namespace (TENANT/NAMESPACE/LARGEST)."""
     options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
     result = await service.requests.split(bundle, options=options, **body.arguments())
     return tasked(result, result.task)
@@ -218,7 +218,7 @@ async def pin_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: Last
 
 @changes.delete("/pins/{bundle:path}", response_model=UnpinnedView)
 async def unpin_bundle(service: Backend, bundle: schemas.BundleOrTopic, reasoned: Reasoned) -> Response:
-    """End a pin."""
+    """End the pin of a bundle."""
     return reply(await service.requests.unpin(bundle, reason=reasoned.reason, by=reasoned.by))
 
 
@@ -230,7 +230,7 @@ async def set_exclusion(service: Backend, pattern: Pattern, body: LastingBody) -
 
 @changes.delete("/exclusions/{pattern:path}", response_model=IncludedView)
 async def delete_exclusion(service: Backend, pattern: Pattern, reasoned: Reasoned) -> Response:
-    """End an exclusion."""
+    """End an exclusion from moves."""
     return reply(await service.requests.include(pattern, reason=reasoned.reason, by=reasoned.by))
 
 
@@ -248,7 +248,7 @@ async def resume_scope(service: Backend, scope: Scope, reasoned: Reasoned) -> Re
 
 @changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202, responses=ACCEPTED)
 async def stop_task(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
-    """Start no further move of a task. Running moves finish."""
+    """Stop a task: it starts no further move. Its moves in progress are completed."""
     return tasked(await service.requests.stop(task, reason=body.reason, by=body.by), task, status=202)
 
 
