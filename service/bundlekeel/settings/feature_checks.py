@@ -1,4 +1,4 @@
-"""Checks of the settings that features add."""
+"""Checks that optional features add for their own settings."""
 
 from __future__ import annotations
 

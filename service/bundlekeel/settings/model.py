@@ -1,6 +1,6 @@
 """The settings of a sidecar as one frozen tree. The descriptions of the fields generate docs/reference/settings.md.
 
-Durations are written as `10s`, `500ms`, `1m` or as seconds, and are seconds here. `settings.load` reads the sources.
+Durations are written as `10s`, `500ms`, `1m` or as seconds; fields contain seconds. `settings.load` reads the sources.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class CapacitySettings(Section):
         return self
 
     def override(self, pattern: str) -> CapacityOverride:
-        """Return these limits as the model uses them."""
+        """Return these limits in the form that the snapshot uses. `pattern`: matches the ids of their brokers."""
         ignored = tuple(name for name in ("cpu", "bandwidth", "direct_memory") if getattr(self, name))
         return CapacityOverride(
             pattern=pattern,
@@ -523,7 +523,7 @@ class Settings(BaseSettings):
 
     @property
     def reviewed(self) -> bool:
-        """Whether a second operator must approve a request."""
+        """Whether a second operator must approve plans and manual moves."""
         return self.review == "required"
 
     @property
@@ -547,5 +547,5 @@ class Settings(BaseSettings):
 
     @property
     def capacity_overrides(self) -> tuple[CapacityOverride, ...]:
-        """The `capacity` section as the model uses it, in the order of the file."""
+        """The limits of the section `capacity`, in the order of the file."""
         return tuple(item.override(pattern) for pattern, item in self.capacity.items())

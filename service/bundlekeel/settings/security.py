@@ -66,7 +66,7 @@ class ApiTlsSettings(Section):
 
     @property
     def on(self) -> bool:
-        """Whether the API speaks https."""
+        """Whether the API uses https."""
         return self.cert_file is not None
 
     @model_validator(mode="after")
@@ -78,7 +78,7 @@ class ApiTlsSettings(Section):
 
 
 class StoreSecuritySettings(Section):
-    """Identity and TLS towards ZooKeeper, for the metadata and the configuration store alike."""
+    """Identity and TLS for ZooKeeper, used for both the metadata store and the configuration store."""
 
     sasl_username: str | None = Field(default=None, min_length=1, description="SASL DIGEST-MD5 user name")
     sasl_password: SecretStr | None = Field(default=None, description="its password; better kept in a secret file")

@@ -34,9 +34,9 @@ class FeatureParts:
     """The parts of a feature in one running sidecar.
 
     `service`: operations for the routes of the feature; None: it has no routes. `tasks`: functions that run in
-    parallel to the cycles. `listeners`: functions that each cycle calls at its end. `limited`: returns those of the
-    passed namespaces with limited rates, because their bundles need a longer cool-down. `shadow`: returns results that
-    the report of the next cycle will contain.
+    parallel to the cycles. `listeners`: functions that each cycle calls at its end. `limited`: returns the passed
+    namespaces whose topics have rate limits: their bundles need a longer cool-down. `shadow`: returns results that the
+    report of the next cycle will contain.
     """
 
     service: object = None
@@ -74,7 +74,7 @@ class Feature:
         """Read the documents of the feature for `doctor`. Raises StoreError if one cannot be read."""
 
     async def forbid_uninstall(self, coordination: Coordination) -> None:
-        """Check whether brokers need the shared state. Raises Conflict if only it contains values to restore."""
+        """Raise Conflict if the shared state has the only copy of values that must be restored at the brokers."""
 
     async def preview_handback(self, out: Outside) -> list[str]:
         """Return what `hand_back` would restore, as messages for the operator."""
@@ -85,6 +85,6 @@ class Feature:
     ) -> list[str]:
         """Restore the values that brokers had before the feature. Returns messages for the operator.
 
-        `taken_over`: the handback also ended a takeover, so the takeover's record stops a leader that still runs.
+        `taken_over`: whether the handback also ended a takeover, so that its record stops a leader that still runs.
         """
         return []

@@ -53,7 +53,7 @@ class Outside:
     admin: HttpBrokerAdmin
     config: BrokerConfig
     peers: Callable[[], Peers]
-    """Creates the client of the other sidecars. Not for commands, because it opens files that they may lack."""
+    """Creates the client of the other sidecars. Only sidecars call it, because it opens files with credentials."""
     adapters: Mapping[str, Any]
     """Adapters of the optional features, by the feature's name."""
 
@@ -204,7 +204,7 @@ def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Cal
 
 
 def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorContext:
-    """Return the dependencies of the checks of `doctor`."""
+    """Return the objects that the checks of `doctor` use."""
     return DoctorContext(
         coordination=out.coordination,
         source=out.source,

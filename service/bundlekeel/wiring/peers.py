@@ -1,7 +1,7 @@
 """Client of the other sidecars' APIs.
 
-A follower forwards dry runs, and questions about topics of quota groups, to the leader. Any sidecar reads a plan from
-the one that computed it.
+A follower forwards dry runs, and requests about topics of quota groups, to the leader. Any sidecar reads a plan from
+the sidecar that computed it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HttpPeers:
         self._token = token
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Let a sidecar make a plan (POST /api/v1/plans) and return it. Raises StoreError if it returns none."""
+        """Let a sidecar make a plan (POST /api/v1/plans) and return the plan. Raises StoreError if this fails."""
         answer = await self._ask("POST", url, "plans", json=dict(request))
         return _plan(url, answer)
 
@@ -57,7 +57,7 @@ class HttpPeers:
         return await self._ask("GET", url, path, params={"here": "true"})
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
-        """Send a request and return the JSON of the response; None: status 404. Raises StoreError if that fails."""
+        """Send a request and return the JSON of the response; None: status 404. Raises StoreError if this fails."""
         try:
             if self._https_only and not url.startswith("https://"):
                 raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
