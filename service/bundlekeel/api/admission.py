@@ -84,9 +84,9 @@ class Route(APIRoute):
         for name, value in parameters if scope["method"] in (self.methods or ()) else ():
             allowed = ", ".join(self._parameters) or "none"
             if name not in self._parameters:
-                reason = f"no query parameter of {scope['path']} (allowed: {allowed})"
+                reason = f"not a query parameter of {scope['path']} (allowed: {allowed})"
             elif names[name] > 1:
-                reason, allowed = "given more than once", "once"
+                reason, allowed = "set more than once", "once"
             else:
                 continue
             detail = f"{reprlib.repr(name)[1:-1]} = {reprlib.repr(value)}: {reason}"
@@ -155,7 +155,7 @@ class Admission:
         The bytes of these responses are not counted, because all clients share the text of the metrics."""
         refusal = None if route.probe else self._crowded(scope)
         if refusal is None and self._open[route.probe] >= MAX_OPEN:
-            refusal = _too_busy(f"{MAX_OPEN} requests for this are being answered")
+            refusal = _too_busy(f"{MAX_OPEN} requests of this kind are in progress")
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -215,7 +215,7 @@ class Admission:
     ) -> Response | None:
         """Read the body and run the endpoint; return a refusal if too many requests run or the body is invalid."""
         if self._working >= (self._most + self._reserved if changes else self._most):
-            return _too_busy(f"{self._working} requests are being answered")
+            return _too_busy(f"{self._working} requests are in progress")
         self._working += 1
         try:
             if scope["method"] not in SAFE_METHODS:
@@ -244,7 +244,7 @@ class Admission:
             detail = f"{scope['method']} {path} exists only on the unix socket while `api.auth` is not configured"
             detail += ": use the socket, or set `api.auth`"
         else:
-            detail = f"there is no {path}; /api/v1/openapi.json lists what there is"
+            detail = f"there is no {path}; /api/v1/openapi.json lists all routes"
         return problem(404, "no-route", detail)
 
     def _on_the_socket(self, scope: Scope) -> bool:

@@ -27,7 +27,7 @@ _MINUTE = 60.0
 _MOST_ADDRESSES = 10_000
 _LONGEST_TOKEN = 16_384
 _CHALLENGE = 'Bearer realm="bundlekeel"'
-_WHENCE = "; ask who runs the sidecar for a token (`bundlekeel token new` makes one)"
+_WHENCE = "; ask the operator of the sidecar for a token (`bundlekeel token new` creates one)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +94,12 @@ class Authentication:
             headers = {"Retry-After": str(math.ceil(principal))}
             return problem(429, "too-many-failures", "too many wrong credentials from this address", headers=headers)
         if principal is None:
-            detail = f"these credentials are not valid, or not any more{_WHENCE}"
+            detail = f"the credentials are not valid, or no longer valid{_WHENCE}"
             return self._unauthorized(detail, error="invalid_token")
         scope[PRINCIPAL] = principal
         if not principal.may(role):
             self._count(403)
-            detail = f"{principal.name} has role {principal.role or 'none'}; this needs {role}{_WHENCE}"
+            detail = f"{principal.name} has role {principal.role or 'none'}; this request needs role {role}{_WHENCE}"
             return problem(403, "role", detail)
         return None
 

@@ -29,7 +29,7 @@ def _printable(text: str) -> str:
 def _legible(text: str) -> str:
     """Return a text for the journal unchanged. Raises ValueError if it is blank or has more than one line."""
     if not text.strip():
-        raise ValueError("must say something")
+        raise ValueError("must not be blank")
     return _printable(text).strip()
 
 

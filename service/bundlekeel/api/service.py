@@ -240,10 +240,10 @@ class Service(Readings):
         """Lower the mode, or raise it up to the mode of the settings file."""
         ceiling = self._p.loaded.settings.mode
         if mode not in MODES:
-            raise NotFound(f"no mode {mode!r}; one of {', '.join(MODES)}")
+            raise NotFound(f"{mode!r} is not a mode: expected one of {', '.join(MODES)}")
         if MODES.index(mode) > MODES.index(ceiling):
             then = f"set `mode: {mode}` in the settings file of each sidecar and restart them one by one"
-            text = f"the settings file says `mode: {ceiling}`, and no command goes above that; {then}"
+            text = f"cannot set mode `{mode}`: the settings file limits the mode to `{ceiling}`; {then}"
             raise Forbidden(text, code="above-ceiling")
         now = self._p.clock.wall_ms()
         await self._change(lambda desired: _with(desired, mode=mode, mode_ms=now), f"mode {mode}", reason, by)
@@ -338,7 +338,7 @@ class Service(Readings):
         )
         if p.leadership.role != BENCH:
             snapshot = p.cycle.snapshot
-            detail = numbered(len(snapshot.brokers), "broker") if snapshot is not None else "no picture yet"
+            detail = numbered(len(snapshot.brokers), "broker") if snapshot is not None else "no snapshot yet"
             checks.append(Check(name="picture", ok=snapshot is not None, detail=detail))
         return checks
 

@@ -107,7 +107,7 @@ def _expected(error: Any, words: list[str]) -> str:
 def _value_fault(value: object) -> str:
     """Return why a string or path cannot be the value of an option or argument; empty if it can."""
     if value == "":
-        return "is empty (a variable that is not set?)"
+        return "is empty (is a shell variable not set?)"
     try:
         if isinstance(value, Path):
             value.exists()

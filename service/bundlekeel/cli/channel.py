@@ -100,7 +100,7 @@ def _health(summary: ChannelSummary) -> Text:
 def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableType:
     """Render one row per problem: its start, the time until which the brokers repair it themselves, and the remedy."""
     if not rows:
-        return Text("nothing wrong", style="green")
+        return Text("no problems found", style="green")
     now, under = time.time(), 0 if layout.stacked else None
     return listing(
         rows,

@@ -274,7 +274,9 @@ class Client:
             return
         if cluster != expected:
             file = self.address.config
-            message = f"the sidecar at {self.address} is of cluster {cluster!r}, but {file} is for cluster {expected!r}"
+            message = (
+                f"the sidecar at {self.address} belongs to cluster {cluster!r}, but {file} to cluster {expected!r}"
+            )
             raise CliError(
                 f"{message}; start one with `bundlekeel run -c {file}`, or select one with --url", UNREACHABLE
             )
@@ -314,14 +316,14 @@ class Client:
         absent = str(problem.get("type")).rpartition(":")[2] in _NO_ROUTE
         if response.request.method != "GET" and absent and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
-            return CliError(f"{text}; the server at {self.address} accepts no changes", UNREACHABLE)
+            return CliError(f"{text}; the server at {self.address} does not accept changes", UNREACHABLE)
         if response.request.method == "GET" and absent:
             path = response.request.url.path
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
         if absent:
             hint = "use the unix socket of that sidecar: --socket PATH, or -c FILE"
-            return CliError(f"{self.address} accepts no changes, and no dry runs of them; {hint}", REFUSED)
+            return CliError(f"{self.address} accepts neither changes nor their dry runs; {hint}", REFUSED)
         detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
         if response.status_code == 401:
             detail += "; pass a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"

@@ -110,7 +110,10 @@ _QUESTIONS: Final = {
     ("cluster",): ("The brokers' clusterName", None),
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
     ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
-    ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: they report it; VMs and pods do not)", "0"),
+    ("capacity", "*", "nic_gbps"): (
+        "Gbit/s of a broker's network card (0: brokers report it; VMs and pods do not)",
+        "0",
+    ),
     ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
 # Options whose name differs from the setting's name.
@@ -132,7 +135,7 @@ def init(
     token_file: Annotated[str | None, typer.Option(help="File with the token of a super-user.")] = None,
     nic_gbps: Annotated[
         str | None,
-        typer.Option(metavar="GBIT", help="Network card of a broker in Gbit/s; 0: the brokers report it (VMs do not)."),
+        typer.Option(metavar="GBIT", help="Gbit/s of a broker's network card; 0: the brokers report it (VMs do not)."),
     ] = None,
     api_host: Annotated[str | None, typer.Option(help="Address that the API listens on.")] = None,
     option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Same as FILE.")] = None,

@@ -77,7 +77,7 @@ def _limit(settings: LoadedSettings, after: str) -> float:
     limit, least = seconds_of("--after", after), FAILSAFE_CYCLES * settings.settings.cycle.interval
     if limit < least:
         raise CliError(
-            f"--after {after!r}: expected {least:g}s or more, {FAILSAFE_CYCLES} cycles of the settings", USAGE
+            f"--after {after!r}: expected {least:g}s or more, {FAILSAFE_CYCLES} times `cycle.interval`", USAGE
         )
     return limit
 

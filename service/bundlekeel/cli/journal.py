@@ -117,7 +117,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Jso
     if chain.broken is not None:
         return answer | {"why": chain.broken.why, "where": f"{chain.broken.name}:{chain.broken.line}"}
     if empty:
-        return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: it was emptied, or not written yet"}
+        return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: the file was emptied, or not written yet"}
     if not chain.lines:
         return answer | {"why": "the only line is incomplete: nothing could be verified"}
     if not chain.whole and not part:

@@ -140,7 +140,7 @@ def _assignment_query(name: str) -> dict[str, str]:
 
 
 SplitOption = Annotated[
-    Split, typer.Option("--split", help="Who splits bundles afterwards: `brokers`, or `off`: only Bundlekeel.")
+    Split, typer.Option("--split", help="Who splits bundles after the takeover: `brokers`, or only Bundlekeel (`off`).")
 ]
 NamespacesOption = Annotated[
     list[str] | None,

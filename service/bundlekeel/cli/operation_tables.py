@@ -67,10 +67,10 @@ def manual_move(
         parts.append(Text(answer.move.sentence))
     parts += map(_refusal, answer.refusals)
     if answer.candidates:
-        candidates = table("broker", ">score", ">with it", "says")
+        candidates = table("broker", ">score", ">with bundle", "result")
         explained = {item.code for item in answer.refusals}
         for row in answer.candidates:
-            says = row.code or "takes it"
+            says = row.code or "accepts the bundle"
             if row.code and row.code not in explained:
                 says += f": {row.explanation}"
                 explained.add(row.code)

@@ -47,7 +47,8 @@ BrokerArgument = Annotated[
 ]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Duration, e.g. 2h. Default: no end.")]
 ScopeOption = Annotated[
-    str | None, typer.Option("--scope", metavar="SCOPE", help="Scope: tenant:NAME, namespace:TENANT/NAME or broker:ID.")
+    str | None,
+    typer.Option("--scope", metavar="SCOPE", help="Only for tenant:NAME, namespace:TENANT/NAME or broker:ID."),
 ]
 _POLL_SECONDS = 1.0
 # With `--wait`, give up after this many seconds with an obstacle. These are two cycles, because the obstacle of the
@@ -94,7 +95,7 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
     if scopes:
         typer.echo(f"warning: still paused, until `resume --scope`: {', '.join(scopes)}", err=True)
     if paused is None:
-        raise CliError("there was no pause of everything; `bundlekeel status` shows what else stops moves", BAD_NEWS)
+        raise CliError("no pause of everything was active; `bundlekeel status` shows what else stops moves", BAD_NEWS)
 
 
 def _with_reason(context: typer.Context, mode: str | None) -> str | None:
@@ -140,7 +141,7 @@ def _warn_of_takeover(session: Session) -> None:
     takeover = session.state().takeover
     if takeover is not None and takeover.active:
         fix = "`bundlekeel handback` returns the shedding to the brokers"
-        typer.echo(f"warning: until Bundlekeel acts again, nothing sheds load of a takeover; {fix}", err=True)
+        typer.echo(f"warning: a takeover is active, so nothing sheds load until Bundlekeel acts again; {fix}", err=True)
 
 
 @connected

@@ -242,7 +242,7 @@ def _finished(row: Finish, measure: str) -> str:
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
     end = f"max/mean of {measure} {units.multiple(row.max_mean)}, {counts}, about {about}"
-    return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
+    return f"when finished: {end}" if row.complete else f"not finished after the simulated cycles: {end}"
 
 
 def _loads(answer: PlanView, layout: TableLayout) -> Table:

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 # If the most loaded broker has a lower score than this, a ratio of loads has no meaning.
 _IDLE = 0.01
 _NAME_WIDTH = 38
-_ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
+_ABOVE = (
+    "latest, short and long term: msg/s above B/s, in and out together; +: bundle in transit, with age; "
+    "*: limit from the settings"
+)
 
 _BROKERS_LEGEND = (
     "latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles in transit; "
@@ -130,7 +133,7 @@ def _summary(state: State, answer: Status) -> Table:
     grid.add_row("imbalance", _imbalance(state.imbalance, answer.brokers))
     grid.add_row("ledger", _ledger(state))
     if state.intents:
-        grid.add_row("intents", Text(f"of an earlier leader, open: {', '.join(state.intents)}", style=_WARN))
+        grid.add_row("intents", Text(f"unfinished, of an earlier leader: {', '.join(state.intents)}", style=_WARN))
     grid.add_row("ready", _ready(answer))
     return grid
 
@@ -154,7 +157,7 @@ def mode(state: State) -> Text:
         if not code and state.mode == "act":
             return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
     if code and _is_over(code, state):
-        return text.append(f", decided again in the next cycle (the last one had {code})", style=_DIM)
+        return text.append(f", acting is decided again in the next cycle (the last cycle had {code})", style=_DIM)
     meaning, separator, remedy = explain(code or "").partition("; ")
     reason = f" ({code}: {meaning}{f': {detail}' if detail else ''}{separator}{remedy})" if code else ""
     return text.append(f", not acting{reason}", style=_DIM)

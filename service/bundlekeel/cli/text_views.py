@@ -202,13 +202,13 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
     if answer.effects:
         gain = answer.gain or 0.0
         peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
-        yield ["what they did", f"{_counts(answer.effects)}; {peak}"]
-    yield ["not carried out", *map(_reason_line, answer.obstacles)]
+        yield ["effects", f"{_counts(answer.effects)}; {peak}"]
+    yield ["not executed", *map(_reason_line, answer.obstacles)]
     yield ["not moved", *map(_reason_line, answer.refusals)]
     overloads = [(row, units.age((row.until_ms - row.since_ms) / 1000)) for row in answer.overloads]
     yield ["overloads", *(f"{units.moment(row.since_ms)}, {time}: {row.sentence}" for row, time in overloads)]
     requests = [f"{units.moment(row.wall_ms)}, {row.by}: {row.what} ({row.reason})" for row in answer.people]
-    yield ["people", *requests, _ONLY_THIS_SIDECAR]
+    yield ["operators", *requests, _ONLY_THIS_SIDECAR]
     if answer.refused_requests:
         yield ["refused", f"{numbered(answer.refused_requests, 'request')}; see `bundlekeel journal --kind audit`"]
 
@@ -265,7 +265,7 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
     parts: list[RenderableType] = [drawn]
     parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
     if answer.get("split"):
-        parts.append(Text(f"splits from now on: {answer['split']}"))
+        parts.append(Text(f"bundles are split by: {answer['split']}"))
     return Group(*parts)
 
 

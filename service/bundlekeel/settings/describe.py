@@ -365,7 +365,7 @@ def _of_windows(settings: Settings) -> list[str]:
 
 
 def _without_effect(settings: Settings) -> list[str]:
-    """Return warnings for parameters that have no effect without `compat` (exact models of Pulsar's strategies)."""
+    """Return warnings for parameters that have no effect without `compat` (exact copies of Pulsar's strategies)."""
     if settings.compat != "none":
         return []
     unused = [(spec, value) for name, value in settings.parameters.items() if (spec := BY_NAME[name]).instead]

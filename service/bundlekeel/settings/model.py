@@ -101,7 +101,7 @@ class AdminSettings(Section):
     read_timeout: Duration = Field(
         default=90.0,
         ge=1,
-        description="time-out until it responds; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
+        description="time-out of a response; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
     )
     max_redirects: int = Field(
         default=5, ge=0, le=20, description="highest number of redirects (307) to follow, only to known brokers"
@@ -116,9 +116,7 @@ class AdminSettings(Section):
     tls_key_file: Path | None = Field(
         default=None, description="private key of the client certificate, PEM, not encrypted"
     )
-    prefer_tls: bool = Field(
-        default=False, description="use the brokers' encrypted addresses; always used with a token"
-    )
+    prefer_tls: bool = Field(default=False, description="use the brokers' encrypted addresses; a token turns this on")
 
     @property
     def encrypted_first(self) -> bool:
@@ -391,7 +389,7 @@ class Settings(BaseSettings):
     )
     force_mixed: bool = Field(
         default=False,
-        description="act despite different load managers, among the brokers of the class that started last",
+        description="act although load managers differ, but only on brokers with the load manager that started last",
     )
     adopt_broker_settings: bool = Field(
         default=False,

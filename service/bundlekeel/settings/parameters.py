@@ -129,7 +129,7 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
 
 
 def check_compat(release: str, names: Iterable[str]) -> None:
-    """Import the package `compat`, exact models of Pulsar's strategies, if `release` is a Pulsar release.
+    """Import the package `compat`, exact copies of Pulsar's strategies, if `release` is a Pulsar release.
 
     Raises ConfigError if the package is missing, or if `release` is none and one of the parameters `names` was replaced
     by another.

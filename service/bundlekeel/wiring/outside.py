@@ -257,7 +257,7 @@ async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -
             if out.clock.boot() > deadline:
                 raise StoreError(
                     f"{settings.store_url} did not show the brokers within {within:.0f} s ({error}); "
-                    "`bundlekeel doctor` says more"
+                    "`bundlekeel doctor` shows the cause"
                 ) from error
             await out.clock.sleep(0.05)
     if not picture.endpoints:

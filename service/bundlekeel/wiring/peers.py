@@ -60,7 +60,7 @@ class HttpPeers:
         """Send a request and return the JSON of the response; None: status 404. Raises StoreError if this fails."""
         try:
             if self._https_only and not url.startswith("https://"):
-                raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
+                raise StoreError(f"the sidecar's address {url} has no https, which `api.tls` of this sidecar requires")
             headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
             # Forward the id of the request, so that the logs of both sidecars contain it.
             if request_id := structlog.contextvars.get_contextvars().get("request_id"):
@@ -93,5 +93,5 @@ class HttpPeers:
 
 def _plan(url: str, body: Any) -> dict[str, Any]:
     if not isinstance(body, dict) or not {"hash", "expires_ms", "moves"} <= set(body):
-        raise StoreError(f"the sidecar at {url} answered something else than a plan")
+        raise StoreError(f"the response of the sidecar at {url} is not a plan")
     return body

@@ -15,7 +15,7 @@ from bundlekeel.model.channel_states import UnitState
 from bundlekeel.pulsar.channel.findings import ChannelFinding
 from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
 
-NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
+NO_CHANNEL = documented({409: "the brokers' load manager has no ownership channel"})
 AfterFinding = Annotated[
     str,
     Query(

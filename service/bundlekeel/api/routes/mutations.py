@@ -19,9 +19,9 @@ from bundlekeel.views.picture import ModeView, Resumed
 
 REFUSALS = documented(
     {
-        403: "not allowed in this mode, above the ceiling of the settings file (see `code`), the role is too low, "
-        "or the Origin is foreign",
-        404: "this address has no such route: TCP without `api.auth`",
+        403: "not allowed in this mode or above the ceiling of the settings file (see `code`), the role is too low, "
+        "or a page of another server sent the request",
+        404: "the route exists only on the unix socket, because `api.auth` is not configured",
         409: "not possible in the present state; `code` and `difference` contain the reasons",
     }
 )

@@ -116,8 +116,8 @@ class SplitBody(OperationBody):
     ] = Field(
         default=[],
         max_length=1024,
-        description="hashes inside the bundle, for `specified_positions_divide` or without an algorithm; one with the "
-        "extensible load manager",
+        description="hashes inside the bundle at which to split, for `specified_positions_divide` or without an "
+        "algorithm; at most one with the extensible load manager",
     )
     unload: bool = Field(default=False, strict=True, description="unload the new bundles in the cycles after the split")
 

@@ -27,7 +27,7 @@ PROBLEMS = documented(
     {
         400: "a control character in the path, a body that is not a JSON object in UTF-8, or malformed HTTP",
         401: "credentials are missing or not valid (only if authentication is configured)",
-        403: "the role is too low, or the Origin is foreign",
+        403: "the role is too low, or a page of another server sent the request",
         421: "the Host header names another server",
         422: "a value is unknown, of the wrong type or out of range",
         429: "too many wrong credentials from this address; `Retry-After` contains the time to wait",
