@@ -113,9 +113,9 @@ def require_roles(app: FastAPI) -> None:
 class Admission:
     """Checks of requests to one listener (TCP port or unix socket) before their endpoints run.
 
-    `access`: rules for credentials; None: no credentials are needed. `elsewhere`: routes that only the unix socket
-    has. `most`: highest number of concurrent requests; requests that change something can use a quarter of this
-    number in addition. Probes, metrics and the page have their own limits.
+    `access`: rules for credentials; None: no credentials are needed. `trail`: writes audit records. `elsewhere`: routes
+    that only the unix socket has. `most`: highest number of concurrent requests; requests that change something can use
+    a quarter of this number in addition. Probes, metrics and the page have their own limits.
     """
 
     def __init__(

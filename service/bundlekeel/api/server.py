@@ -181,7 +181,7 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """Protection of the routes.
+    """How the API's listeners are protected.
 
     `access`: rules for credentials on the TCP port; None: this port needs no credentials and has no mutating routes.
     `trail`: writes mutating requests to the journal. `tls`: certificate of the TCP port. The limits apply to each
@@ -337,7 +337,7 @@ class ApiServer:
 
 
 def _on_this_loop(trail: AuditTrail | None) -> AuditTrail | None:
-    """Return a copy of the trail for other threads: it passes records to the running loop, which writes the journal."""
+    """Return a copy of `trail` for other threads: it passes records to the running loop, which writes the journal."""
     if trail is None:
         return None
     loop, record = asyncio.get_running_loop(), trail.record

@@ -127,7 +127,7 @@ class Service(Readings):
         )
 
     def _state(self) -> State:
-        """Return the state of this sidecar: role, leader, last cycle, and the obstacle to acting."""
+        """Return the state of this sidecar: role, leader, last cycle, and what prevents moves now."""
         p = self._p
         member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
         desired, now = p.shared_state.desired, p.clock.wall_ms()
@@ -223,7 +223,7 @@ class Service(Readings):
         return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Resumed:
-        """End the pause. Writes a journal record only if there was a pause."""
+        """End the pause of all sidecars. Writes a journal record only if there was a pause."""
         before = Desired()
 
         def without_pause(desired: Desired) -> Desired:

@@ -117,7 +117,7 @@ def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableT
 
 
 def _times(row: ChannelFinding, now: float) -> tuple[str, str]:
-    """Return the age of a finding, and the time until (or since) its deadline."""
+    """Return the age of a problem, and the time until (or since) the deadline for the brokers to repair it."""
     since = f"{units.age(max(0.0, now - row.since_ms / 1000))} ago"
     if not row.deadline_ms:
         return since, units.DASH
@@ -154,7 +154,7 @@ def bundles(rows: Sequence[UnitView], layout: TableLayout) -> RenderableType:
 
 
 def way(row: UnitView) -> str:
-    """Return where a bundle in transit goes: source and destination, or the results of its split; "": not in transit"""
+    """Return source and destination of a bundle in transit, or the bundles after its split; "": not in transit."""
     if row.state == "Owned":
         return ""
     return (

@@ -71,7 +71,7 @@ def variable_of(option: str) -> str:
 
 
 def option_of(option: str, value: object) -> str:
-    """Return the name of the option that set a value, or of the option's environment variable if it has this value."""
+    """Return the name of the option that set a value, or of its environment variable if the variable has this value."""
     return variable if os.environ.get(variable := variable_of(option)) == str(value) else option
 
 

@@ -97,9 +97,9 @@ def sort_rotated(files: Sequence[Path]) -> list[Path]:
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Json:
     """Check the hash chain of journal files; return the fields of the command's JSON output.
 
-    The result is {files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}. `why` is empty if
-    the chain is unbroken. `head`: hash that must be in the chain; "": any. `part`: accept a chain without its
-    beginning.
+    The result is {files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}: the fields of
+    `ChainVerification`, and `why`, empty if the chain is unbroken. `head`: hash that must be in the chain; "": any.
+    `part`: accept a chain without its beginning.
     """
     verifier = ChainVerifier(head)
     for path in files:

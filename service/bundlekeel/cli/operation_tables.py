@@ -137,7 +137,7 @@ def _remedy(kind: str, codes: set[str]) -> str:
 
 
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:
-    """Render the moves of a drain or warm-up, and the bundles that stay for now.
+    """Render the moves of a drain (empty a broker) or warm-up (fill a broker), and the bundles that stay for now.
 
     `ended`: the result of the drain or warm-up, as text; "": the command did not wait for it.
     """
@@ -183,7 +183,7 @@ def _remaining(seconds: float) -> Text:
 
 
 def progress(row: DrainView, obstacle: str = "") -> str:
-    """Return the progress of a drain as one line. `obstacle`: code of what blocks it; "": nothing."""
+    """Return the progress of a drain as one line. `obstacle`: code of what blocks all moves; "": nothing."""
     state = f"held ({obstacle})" if obstacle and row.left else row.state
     status = "not planned yet" if row.left is None else f"{state}, {row.left} left"
     start = f"started {units.moment(row.since_ms)} by {row.by}: {row.reason}"
@@ -198,7 +198,7 @@ def progress(row: DrainView, obstacle: str = "") -> str:
 
 
 def nothing_moves(obstacle: str, explanation: str) -> str:
-    """Return why no request about brokers is executed. `obstacle`: code of what blocks them."""
+    """Return as text why no drain or warm-up moves bundles now. `obstacle`: code of what blocks all moves."""
     return f"nothing is moved now: {explanation} ({obstacle})"
 
 

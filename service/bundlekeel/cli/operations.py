@@ -123,8 +123,8 @@ def mode(
 ) -> None:
     """Show the current mode and its ceiling, the mode of the settings file. With MODE, set the mode of all sidecars.
 
-    After a takeover, modes below `act` leave the cluster without balancing; for several hours, `handback` is better.
-    After a handback, `act` allows quota groups to set limits again.
+    After `takeover`, nothing balances the cluster in modes below `act`; use `handback` if that lasts for hours. After
+    `handback`, `act` allows quota groups to set limits again.
     """
     if mode is None or reason is None:
         state = session.state()
@@ -146,7 +146,7 @@ def _warn_of_takeover(session: Session) -> None:
 
 @connected
 def operations(session: Session) -> None:
-    """List the requests of operators: drains with their progress, cordons, warms, pins, exclusions, pauses."""
+    """List the requests of operators: drains with their progress, cordons, warm-ups, pins, exclusions, pauses."""
     session.show(lambda client: client.get("operations"), typed(OperationsView, operation_tables.operations))
 
 
@@ -259,7 +259,7 @@ def cordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: B
 
 @connected_once
 def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """End the cordon, drain and warm of a broker."""
+    """End the cordon, drain and warm-up of a broker."""
     _tell(session, "POST", f"brokers/{path_part(broker)}/uncordon", reason, by)
 
 
@@ -329,13 +329,13 @@ def review_list(session: Session) -> None:
 
 @connected_once
 def approve(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Approve the proposal of another operator, which executes it."""
+    """Approve and execute a change that another operator proposed."""
     _tell(session, "POST", f"reviews/{path_part(id)}/approve", reason, by)
 
 
 @connected_once
 def discard(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Reject the proposal of another operator."""
+    """Reject a change that another operator proposed."""
     _tell(session, "POST", f"reviews/{path_part(id)}/discard", reason, by)
 
 

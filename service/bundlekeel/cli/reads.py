@@ -56,7 +56,7 @@ def brokers(
         ),
     ] = "name",
 ) -> None:
-    """Show the load of each broker: latest report, short and long term, bundles in transit to it, verdict."""
+    """Show the load of each broker: latest report, short- and long-term averages, bundles in transit to it, verdict."""
 
     def fetch(client: Client) -> Any:
         rows, field = client.get("brokers"), _SORTED_BY.get(sort)
@@ -78,7 +78,7 @@ def bundles(
         typer.Option("--limit", metavar="COUNT", min=1, max=1_000_000, help="Number of bundles, the largest first."),
     ] = 50,
 ) -> None:
-    """Show the load of each bundle: latest, short and long term; whether it may move, and its destination."""
+    """Show the load of each bundle: latest, short- and long-term averages; whether it may move, and its destination."""
 
     def fetch(client: Client) -> Any:
         rows = client.rows("bundles", broker=broker, namespace=namespace, limit=limit)

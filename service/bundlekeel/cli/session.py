@@ -285,7 +285,7 @@ def connected(command: Callable[..., Any]) -> Callable[..., None]:
 
 
 def may_connect(command: Callable[..., Any]) -> Callable[..., None]:
-    """Wrap a command that takes `sidecar` and connects only in some cases: add options as `connected`, no `--watch`."""
+    """Wrap a command that takes `sidecar` and may connect to it: add the options of `connected` without `--watch`."""
     return _wrap(command, watch=False, always=False)
 
 

@@ -146,7 +146,7 @@ def _requests(operations: Json) -> str:
 
 
 def mode(state: State) -> Text:
-    """Return the mode, its ceiling, and whether plans are executed."""
+    """Return the mode, its ceiling (the mode of the settings file), and whether plans are executed."""
     text = Text(f"{state.mode} (ceiling {state.mode_ceiling})")
     if state.acting:
         return text.append(", acting", style=_GOOD)

@@ -164,7 +164,7 @@ class Credentials:
         self._keys = keys
 
     def recall(self, token: str) -> Principal | None:
-        """Return the caller (principal) of a token if that needs little time; else None."""
+        """Return the caller (principal) of a token if no slow hash is needed to check it; else None."""
         if token.startswith(_PREFIX):
             return self._tokens.recall(token) if self._tokens is not None else None
         return self._keys.check(token) if self._keys is not None else None

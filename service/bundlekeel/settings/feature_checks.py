@@ -37,7 +37,7 @@ class FeatureChecks:
 
 
 def feature_folders() -> list[str]:
-    """Return the keys of directories that features write to."""
+    """Return the settings keys of directories that features write to."""
     return [key for checks in feature_checks() for key in checks.folders]
 
 

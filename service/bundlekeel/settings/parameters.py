@@ -248,7 +248,7 @@ def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:
 
 
 def takes_durations(spec: ParameterSpec) -> bool:
-    """Return whether the unit is seconds: with Bundlekeel's name, such a value can be a duration (`30m`), too."""
+    """Return whether Bundlekeel's unit is seconds: then the settings can contain a duration such as `30m`, too."""
     return spec.unit.startswith("seconds")
 
 

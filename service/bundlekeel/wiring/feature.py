@@ -57,13 +57,13 @@ class Feature:
         return None
 
     def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> Any:
-        """Return the feature's adapters, not connected yet. They become `Outside.adapters[NAME]`.
+        """Return the feature's clients of other systems, not connected yet. They become `Outside.adapters[NAME]`.
 
         Raises ConfigError if a setting or file cannot be used.
         """
 
     def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-        """Return a function that returns the current thresholds of the feature, which override the settings."""
+        """Return a function that returns strategy thresholds of the feature, which override the settings now."""
         return lambda _base: {}
 
     def parts(self, reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> FeatureParts:
@@ -83,8 +83,8 @@ class Feature:
     async def hand_back(
         self, loaded: LoadedSettings, out: Outside, *, taken_over: bool, reason: str, by: str
     ) -> list[str]:
-        """Restore the values that brokers had before the feature. Returns messages for the operator.
+        """Restore the values at brokers that the feature changed. Returns messages for the operator.
 
-        `taken_over`: whether the handback also ended a takeover, so that its record stops a leader that still runs.
+        `taken_over`: whether a takeover just ended, too; its record then stops a leader that still runs.
         """
         return []

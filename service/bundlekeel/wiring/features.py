@@ -40,7 +40,7 @@ def routes() -> list[FeatureRoutes]:
 
 
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-    """Return a function that returns the current thresholds of all features, which override the settings."""
+    """Return a function that returns strategy thresholds of all features, which override the settings now."""
     functions = [feature.adopted(loaded, shared_state) for feature in installed()]
     return lambda base: {name: value for adopted in functions for name, value in adopted(base).items()}
 

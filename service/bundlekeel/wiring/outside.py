@@ -1,4 +1,4 @@
-"""The adapters of one process, connected to one cluster."""
+"""Creates the connections (adapters) of one process to brokers, stores and other sidecars of one cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """The adapters of one process: its connections to brokers, stores and other sidecars of one cluster."""
+    """The adapters of one process: its connections to brokers, stores and other sidecars."""
 
     clock: SystemClock
     telemetry: PrometheusTelemetry
@@ -291,7 +291,7 @@ async def until_connected(
 ) -> None:
     """Wait for the connection to the metadata store. Raises StoreError with the cause after `within` seconds.
 
-    `configuration`: wait for the configuration store, too; a handback does not need it.
+    `configuration`: wait for the configuration store, too; `handback` does not need it.
     """
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):

@@ -45,9 +45,9 @@ class HttpPeers:
         return _plan(url, answer)
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """Return a plan that the sidecar itself has (GET /api/v1/plans/HASH), or None.
+        """Return a plan that the sidecar itself stores (GET /api/v1/plans/HASH); None: it has no such plan (404).
 
-        Raises StoreError if the sidecar does not respond with a plan.
+        Raises StoreError if the request fails otherwise.
         """
         answer = await self.get(url, f"plans/{quote(hash_, safe='')}")
         return None if answer is None else _plan(url, answer)

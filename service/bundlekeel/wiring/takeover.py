@@ -1,4 +1,4 @@
-"""Takeover, handback and failsafe job of the command line, in a process that is not a sidecar."""
+"""The commands `takeover`, `handback` and `deadman`, in a process that is not a sidecar."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def hand_back(
 
 
 def handback_preview(before: Mapping[str, str], limits: list[str], *, taken_over: bool) -> Json:
-    """Return the changes that a handback would make, as JSON.
+    """Return the changes that `handback` would make, as JSON.
 
     `before`: by broker, whether it sheds load itself: "true", "false" or "unknown". `limits`: messages of features
     that would restore limits at brokers. `taken_over`: whether a takeover is active.
@@ -90,7 +90,7 @@ _SHEDDING_TEXTS = {"true": "sheds by itself", "false": "does not shed", "unknown
 
 
 def _nothing_to_undo(before: Mapping[str, str], limits: list[str], *, done: bool) -> Json:
-    """Return the result of a handback without a takeover, as JSON.
+    """Return the result of `handback` if no takeover is active, as JSON.
 
     A broker is `ok` if it sheds load itself, because nothing else does. `before`, `limits`: see `handback_preview`.
     """

@@ -29,7 +29,7 @@ router = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["chann
 
 @router.get("/channel", response_model=ChannelSummary)
 async def get_channel(service: Backend) -> Response:
-    """Return the state of the ownership channel: variant, health, bundles by state, findings by code."""
+    """Return the state of the ownership channel: variant, health, bundles by state, problems (findings) by code."""
     return await computed(lambda: reply(service.channel()))
 
 

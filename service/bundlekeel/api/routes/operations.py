@@ -80,8 +80,9 @@ class ManualMoveBody(OperationBody):
     """A manual move.
 
     Reasons to refuse it: incomplete data, many brokers that start or stop at once, the budget per hour, pins,
-    exclusions, policies, unfinished moves, and cordoned, drained, overloaded or full brokers. It ignores budgets per
-    cycle, the adaptive rate, quarantines, the hold during restarts of brokers, and maintenance windows."""
+    exclusions, policies, unfinished moves, and cordoned, drained, overloaded or full brokers. It ignores limits of
+    automatic moves: budgets per cycle, the adaptive rate, quarantines after moves without benefit, the hold during
+    restarts of brokers, and maintenance windows."""
 
     override_cool_down: bool = Field(
         default=False,
@@ -141,7 +142,7 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 
 @reads.get("/operations", response_model=OperationsView)
 async def list_operations(service: Backend) -> Response:
-    """List drains with their progress, cordons, warms, pins, exclusions and pauses; the same on every replica."""
+    """List drains with their progress, cordons, warm-ups, pins, exclusions and pauses; the same on every replica."""
     return reply(await service.requests.operations())
 
 
@@ -177,7 +178,7 @@ async def cordon_broker(service: Backend, broker: schemas.BrokerId, body: schema
 
 @changes.post("/brokers/{broker}/uncordon", response_model=UncordonedView)
 async def uncordon_broker(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
-    """End cordon, drain and warm of a broker."""
+    """End cordon, drain and warm-up of a broker."""
     return reply(await service.requests.uncordon(broker, reason=body.reason, by=body.by))
 
 
@@ -254,12 +255,12 @@ async def stop_task(service: Backend, task: schemas.TaskId, body: schemas.Reason
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView, responses=TASKED)
 async def approve_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Approve another operator's proposal, which is then executed."""
+    """Approve and execute a change that another operator proposed."""
     approved = await service.requests.approve(id, reason=body.reason, by=body.by)
     return tasked(approved, approved.task)
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
 async def discard_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Discard a proposal, which is then not executed."""
+    """Discard a proposed change: it is not executed."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))
