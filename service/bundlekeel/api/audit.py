@@ -30,7 +30,7 @@ _MOST_KEPT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTrail:
-    """How audit records are written. `wall_ms`: returns Unix time in ms; `boot`: returns boot time in seconds."""
+    """Writes audit records with `record`. `wall_ms`: returns Unix time in ms; `boot`: returns boot time in seconds."""
 
     record: Callable[[Mapping[str, Any]], None]
     wall_ms: Callable[[], int]

@@ -36,7 +36,7 @@ class MainLoop:
     """Runs functions on the main event loop for other threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
-        """Set the main loop. `changed`: called on the main loop after each call that can change something."""
+        """Set `changed`, which is called on the main loop after each call that can change something."""
         self._loop = loop
         self._changed = changed
         limits: dict[CallKind, int] = {"read": READ_CALLS, "long": LONG_CALLS, "change": CHANGE_CALLS}

@@ -64,8 +64,8 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "wrong-path"): "the path has a control character, a line separator, or a character that changes the "
     "text direction",
     (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
-    (403, "forbidden"): "not allowed: in this mode, during a pause, above the ceiling of the settings file, for a "
-    "what-if plan, for your own proposal, or for thresholds while calibration is off; `code` is the reason",
+    (403, "forbidden"): "not allowed in this mode, during a pause, above the ceiling of the settings file, for a "
+    "what-if plan, your own proposal, or thresholds while calibration is off; `code` is the reason",
     (403, "role"): "the role is too low",
     (403, "wrong-origin"): "the request comes from a page of another server",
     (404, "no-route"): "the route does not exist, or not at this address: `detail` names the path",

@@ -181,7 +181,7 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """How the API's listeners are protected.
+    """Credentials, certificate and limits of the API's listeners.
 
     `access`: rules for credentials on the TCP port; None: this port needs no credentials and has no mutating routes.
     `trail`: writes mutating requests to the journal. `tls`: certificate of the TCP port. The limits apply to each

@@ -202,7 +202,6 @@ def _use_plain_help(app: typer.Typer) -> None:
 
 
 def _add_examples(command: Any, name: str) -> None:
-    """Add the examples of a command and of its subcommands to their help."""
     if examples := examples_of(name):
         # One paragraph per example, because typer prints each paragraph of an epilog as one line.
         command.epilog = "\n\n".join(["Examples:", *examples])

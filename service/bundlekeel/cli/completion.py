@@ -77,7 +77,7 @@ def _fetch_rows(context: typer.Context, path: str, **query: Any) -> list[Any]:
 
 
 def _client(context: typer.Context) -> Client:
-    """Return a client for the sidecar that the options typed so far select, else environment or settings."""
+    """Return a client for the sidecar that the typed options, or else the environment and the settings, select."""
 
     def path(name: str) -> Path | None:
         value = context.params.get(name)

@@ -177,7 +177,7 @@ def init(
 
 
 def _commented(text: str) -> str:
-    """Add comments to the main settings in the text of a settings file."""
+    """Add comments to the main settings in a file's text."""
     return re.sub(r"(?m)^(\w+): .+", lambda line: f"{line[0]}  # {_COMMENTS[line[1]]}", text)
 
 

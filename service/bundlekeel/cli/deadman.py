@@ -55,9 +55,11 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Restore the brokers' own shedding if no sidecar has completed a cycle for too long. Needs no running sidecar.
 
         Checks once and exits, for a CronJob or a timer. With --every it runs until SIGTERM, completes the check in
-        progress and exits with code 0. Exit codes: 0 a sidecar works, or no takeover is active; 1 no sidecar works:
-        `state` of -o json is `restored`, `incomplete` (not on every broker: run it again) or, in a dry run, `dead`;
-        3 the metadata store or the brokers could not be read, and nothing was done.
+        progress and exits with code 0.
+
+        Exit codes: 0 a sidecar works, or no takeover is active. 1 no sidecar works: `state` of -o json is `restored`,
+        `incomplete` (not on every broker: run it again) or, in a dry run, `dead`. 3 the metadata store or the brokers
+        could not be read, and nothing was done.
         """
         settings = load_settings(config)
         max_age, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)

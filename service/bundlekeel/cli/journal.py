@@ -129,7 +129,6 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Jso
 
 
 def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -> Iterator[bytes]:
-    """Yield the lines, and update the progress line after every 1,000 lines."""
     for number, line in enumerate(lines):
         if number % 1000 == 0:
             progress.tell(f"{path}: {number:,} lines read")
@@ -137,7 +136,7 @@ def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -
 
 
 def _configured_files(config: Path | None) -> tuple[list[Path], bool]:
-    """Return the existing journal files, oldest first, and whether so many exist that older ones may be deleted."""
+    """Return the existing journal files, oldest first, and whether they are as many as the settings allow."""
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and `journal` itself needs none
 
     loaded = load_settings(config)

@@ -392,7 +392,6 @@ def _bundles(rows: Sequence[BundleView], layout: TableLayout) -> Table:
 
 
 def _bundle_columns(layout: TableLayout) -> list[Column[BundleView]]:
-    """Return the columns of the table of bundles in this layout."""
     wide, stacked = layout.wide, layout.stacked
     sheet = wide and stacked
     below, above = 0 if stacked else None, -1 if sheet else None

@@ -145,7 +145,7 @@ def warnings_of(settings: Settings) -> list[str]:
 
 
 def folder_warnings(loaded: LoadedSettings) -> list[str]:
-    """Return one sentence per missing directory of stores, or of files that the sidecar writes."""
+    """Return one sentence per missing directory to which the sidecar or a feature writes files."""
     written = [
         (key, str(file), place.parent, "the sidecar")
         for key in ("journal.path", "api.socket", *feature_folders())

@@ -186,7 +186,7 @@ def origins_in_lists(layer: Layer) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _nest(layer: Layer) -> dict[str, Any]:
-    """Return the values of a source as nested mappings. Validation rejects a plain value in place of a section."""
+    """Return the values of a source as nested mappings. If a section is a plain value, validation rejects it later."""
     tree: dict[str, Any] = {}
     for path, (value, _) in layer.items():
         node = tree
