@@ -242,7 +242,7 @@ def _stopped(code: Code, detail: str = "", **more: Any) -> dict[str, Any]:
 
 
 def _audit(path: str, status: int) -> Json:
-    sentence = f"somebody without valid credentials: POST {path} answered {status}"
+    sentence = f"a client without valid credentials: POST {path} answered {status}"
     return {"kind": "audit", "wall_ms": NOW_MS, "by": "", "reason": "", "what": f"POST {path}", "sentence": sentence}
 
 

@@ -271,7 +271,7 @@ def test_a_handback_without_a_takeover_says_whether_the_brokers_shed(
     assert overrides(scene.cluster) == before
     warned = bundlekeel("takeover", "--dry-run", "-c", str(config), within=120)
     assert warned.returncode == 0, warned.stderr
-    assert "nothing balances what is taken over: no sidecar leads" in warned.stdout
+    assert "nothing sheds load after this takeover: no sidecar leads" in warned.stdout
     assert overrides(scene.cluster) == before
 
 

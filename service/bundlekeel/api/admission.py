@@ -1,7 +1,7 @@
 """Roles of routes, and the checks of a request before its endpoint runs: credentials, role, free slot, body, journal.
 
-Each route declares the role that callers need, so no second parser of the path decides it. The role is checked before
-the body is read. A route without a role cannot be registered.
+Each route declares the role that callers need. The role is checked before the body is read. A route without a role
+cannot be registered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ANYBODY: Final = "anybody"
 
 
 class Route(APIRoute):
-    """A route with a role.
+    """A route of the API with the role that its callers need.
 
     `changes`: requests can change something, so the journal records them. `probe`: a health probe, which computes
     nothing and responds even if all other requests are refused.
@@ -84,9 +84,9 @@ class Route(APIRoute):
         for name, value in parameters if scope["method"] in (self.methods or ()) else ():
             allowed = ", ".join(self._parameters) or "none"
             if name not in self._parameters:
-                reason = f"no query parameter of {scope['path']} (allowed: {allowed})"
+                reason = f"not a query parameter of {scope['path']} (allowed: {allowed})"
             elif names[name] > 1:
-                reason, allowed = "given more than once", "once"
+                reason, allowed = "set more than once", "once"
             else:
                 continue
             detail = f"{reprlib.repr(name)[1:-1]} = {reprlib.repr(value)}: {reason}"
@@ -113,9 +113,9 @@ def require_roles(app: FastAPI) -> None:
 class Admission:
     """Checks of requests to one listener (TCP port or unix socket) before their endpoints run.
 
-    `access`: rules for credentials; None: no credentials are needed. `elsewhere`: routes that only the unix socket
-    has. `most`: highest number of concurrent requests; requests that change something can use a quarter of this
-    number in addition. Probes, metrics and the page have their own limits.
+    `access`: rules for credentials; None: no credentials are needed. `trail`: writes audit records. `elsewhere`: routes
+    that only the unix socket has. `most`: highest number of concurrent requests; requests that change something can use
+    a quarter of this number in addition. Probes, metrics and the page have their own limits.
     """
 
     def __init__(
@@ -150,12 +150,12 @@ class Admission:
             await refusal(scope, receive, send)
 
     async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run an endpoint that needs no credentials, within the limit of probes, or of metrics and page.
+        """Run an endpoint that needs no credentials, unless too many probes, or requests for metrics and page, run.
 
         The bytes of these responses are not counted, because all clients share the text of the metrics."""
         refusal = None if route.probe else self._crowded(scope)
         if refusal is None and self._open[route.probe] >= MAX_OPEN:
-            refusal = _too_busy(f"{MAX_OPEN} requests for this are being answered")
+            refusal = _too_busy(f"{MAX_OPEN} requests of this kind are in progress")
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -215,7 +215,7 @@ class Admission:
     ) -> Response | None:
         """Read the body and run the endpoint; return a refusal if too many requests run or the body is invalid."""
         if self._working >= (self._most + self._reserved if changes else self._most):
-            return _too_busy(f"{self._working} requests are being answered")
+            return _too_busy(f"{self._working} requests are in progress")
         self._working += 1
         try:
             if scope["method"] not in SAFE_METHODS:
@@ -233,7 +233,7 @@ class Admission:
     async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to a path without a route.
 
-        Callers without the right to read get the same refusal as for other paths, so they cannot detect the routes.
+        Callers without the right to read get the same refusal for all paths, so they cannot detect which routes exist.
         """
         refusal = await self._refusal(scope, "viewer")
         await (refusal or self._not_here(scope))(scope, receive, send)
@@ -244,7 +244,7 @@ class Admission:
             detail = f"{scope['method']} {path} exists only on the unix socket while `api.auth` is not configured"
             detail += ": use the socket, or set `api.auth`"
         else:
-            detail = f"there is no {path}; /api/v1/openapi.json lists what there is"
+            detail = f"there is no {path}; /api/v1/openapi.json lists all routes"
         return problem(404, "no-route", detail)
 
     def _on_the_socket(self, scope: Scope) -> bool:

@@ -31,13 +31,14 @@ Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, 
 of plans and of `/state` are multiples of the mean; `percent` is percent. All others have their unit in the
 description."""
 
-DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers; what only the leader can do is
-passed on to it. Loads, reasons, verdicts and records of cycles are those of the replica that is asked: the leader's
-loads are seconds old where it reads counters, those of the others are of reports. Without authentication configured
-reads, `POST /plans` and `POST /assignments` need no credentials, and routes tagged `mutations` exist only on the unix
-socket (mode 0600), their dry runs too. With it
-every route of `/api/v1` takes a bearer token: reads need role viewer, dry runs and mutations operator, the mode admin.
-Errors are `application/problem+json`.
+DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica serves all requests, and forwards to the
+leader what only the leader can do. Loads, reasons, verdicts and records of cycles are those of the replica that
+responds: the leader's loads are seconds old if it reads the brokers' counters; other replicas use load reports.
+
+Without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes tagged `mutations`,
+with their dry runs, exist only on the unix socket (mode 0600). With `api.auth`, every route of `/api/v1` on TCP needs a
+bearer token: reads need role viewer, dry runs and mutations operator, changes of the mode admin. Errors are
+`application/problem+json`.
 
 {UNITS}"""
 
@@ -47,7 +48,7 @@ _BEARER = "bearer"
 SECURITY_SCHEME = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A token of `api.auth.tokens_file` (`bundlekeel token new`) or a JWT, on TCP where `api.auth` is "
+    "description": "A token of `api.auth.tokens_file` (`bundlekeel token new`) or a JWT, on TCP if `api.auth` is "
     "configured. Each route names its role: viewer, operator or admin; a higher role includes the lower ones.",
 }
 
@@ -184,7 +185,7 @@ def _of_64_bits(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_request_ids(document: dict[str, Any]) -> None:
-    """Add the header X-Request-ID, which the shield sends, to all responses."""
+    """Add the header X-Request-ID, which `Shield` sends, to all responses in the OpenAPI document."""
     for item in document["paths"].values():
         for operation in item.values():
             for answer in operation["responses"].values():
@@ -192,7 +193,7 @@ def _with_request_ids(document: dict[str, Any]) -> None:
 
 
 def _with_examples(document: dict[str, Any]) -> None:
-    """Add the example responses that `dev.docs` recorded."""
+    """Add the example responses that `dev.docs` recorded to the OpenAPI document."""
     examples = json.loads(files("bundlekeel.api").joinpath("examples.json").read_bytes())
     for path, item in document["paths"].items():
         for method, operation in item.items():

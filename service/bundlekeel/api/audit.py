@@ -1,8 +1,8 @@
 """Audit records in the journal: one record per mutating request, including refused ones.
 
 Over TCP, the field `by` in the body is replaced by the authenticated name before a route reads the body. A body that
-cannot be parsed here is refused: the parser of the routes accepts more (UTF-16, a byte order mark), so it could read a
-false `by`.
+cannot be parsed here is refused: the parser of the routes accepts more (UTF-16, a byte order mark), so it could read
+another `by`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_KEPT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTrail:
-    """How audit records are written. `wall_ms`: returns Unix time in ms; `boot`: returns boot time in seconds."""
+    """Writes audit records with `record`. `wall_ms`: returns Unix time in ms; `boot`: returns boot time in seconds."""
 
     record: Callable[[Mapping[str, Any]], None]
     wall_ms: Callable[[], int]
@@ -68,7 +68,7 @@ class Audit:
         data = message.get("body", b"")
         body = _object(data) if data else {}
         if isinstance(body, str):
-            detail = f"the body is no JSON object in UTF-8 (without a byte order mark): {body}"
+            detail = f"the body is not a JSON object in UTF-8 (without a byte order mark): {body}"
             app, body = problem(400, "not-an-object", detail), {}
         elif principal is not None and data:
             body["by"] = principal.name
@@ -134,7 +134,7 @@ class Audit:
             "what": what,
             "reason": clean(reason),
             "status": status,
-            "sentence": f"{clean(by) or 'somebody without valid credentials'}: {what} answered {status}",
+            "sentence": f"{clean(by) or 'a client without valid credentials'}: {what} answered {status}",
         }
 
     def _write(self, record: dict[str, Any]) -> None:
@@ -149,4 +149,4 @@ def _object(data: bytes) -> dict[str, Any] | str:
         value = msgspec.json.decode(data)
     except (CodecError, ValueError) as error:
         return str(error).removeprefix("the body cannot be read: ")
-    return value if isinstance(value, dict) else "it is another value"
+    return value if isinstance(value, dict) else "it is another JSON value"

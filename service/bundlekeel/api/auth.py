@@ -27,7 +27,7 @@ _MINUTE = 60.0
 _MOST_ADDRESSES = 10_000
 _LONGEST_TOKEN = 16_384
 _CHALLENGE = 'Bearer realm="bundlekeel"'
-_WHENCE = "; ask who runs the sidecar for a token (`bundlekeel token new` makes one)"
+_WHENCE = "; ask the operator of the sidecar for a token (`bundlekeel token new` creates one)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class FailedLogins:
     _by_address: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
 
     def wait(self, address: str, now: float) -> float:
-        """Return the seconds until this address may try again; 0: now."""
+        """Return the seconds until this address may log in again; 0: now."""
         times = self._by_address.get(network_of(address))
         if times is None:
             return 0.0
@@ -61,7 +61,7 @@ class FailedLogins:
         return times[0] + _MINUTE - now if len(times) >= self.limit else 0.0
 
     def add(self, address: str, now: float) -> None:
-        """Count a failure of an address."""
+        """Count a failed login from an address at the boot time `now`, in seconds."""
         network = network_of(address)
         self._by_address.setdefault(network, deque(maxlen=self.limit)).append(now)
         self._by_address.move_to_end(network)
@@ -94,17 +94,17 @@ class Authentication:
             headers = {"Retry-After": str(math.ceil(principal))}
             return problem(429, "too-many-failures", "too many wrong credentials from this address", headers=headers)
         if principal is None:
-            detail = f"these credentials are not valid, or not any more{_WHENCE}"
+            detail = f"the credentials are not valid, or no longer valid{_WHENCE}"
             return self._unauthorized(detail, error="invalid_token")
         scope[PRINCIPAL] = principal
         if not principal.may(role):
             self._count(403)
-            detail = f"{principal.name} has role {principal.role or 'none'}; this needs {role}{_WHENCE}"
+            detail = f"{principal.name} has role {principal.role or 'none'}; this request needs role {role}{_WHENCE}"
             return problem(403, "role", detail)
         return None
 
     async def _principal(self, header: str, address: str) -> Principal | float | None:
-        """Return the principal; None: invalid credentials; a number: seconds to wait after too many failures."""
+        """Return the authenticated caller; None: invalid credentials; a number: seconds to wait after many failures."""
         scheme, _, token = header.partition(" ")
         token = token.strip()
         plausible = scheme.lower() == "bearer" and 0 < len(token) <= _LONGEST_TOKEN and token.isascii()

@@ -1,4 +1,4 @@
-"""The service for the thread of the API.
+"""Lets the API, which has its own thread, call the service.
 
 Reads use values that the main event loop publishes. All other calls run on the main event loop, which runs the cycles.
 """
@@ -36,14 +36,14 @@ class MainLoop:
     """Runs functions on the main event loop for other threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
-        """Create it. `changed`: called on the main loop after each call that can change something."""
+        """Set `changed`, which is called on the main loop after each call that can change something."""
         self._loop = loop
         self._changed = changed
         limits: dict[CallKind, int] = {"read": READ_CALLS, "long": LONG_CALLS, "change": CHANGE_CALLS}
         self._running = {kind: asyncio.Semaphore(limit) for kind, limit in limits.items()}
 
     async def call(self, kind: CallKind, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-        """Await a function on the main loop, from the API's loop. Raises TooSlow if a `read` takes too long."""
+        """Run a function on the main loop and await it on the API's loop. Raises TooSlow if a `read` takes too long."""
         try:
             async with asyncio.timeout(READ_SECONDS if kind == "read" else None) as limit, self._running[kind]:
                 work = self._run(function, args, options, reads=kind != "change")
@@ -66,7 +66,7 @@ class MainLoop:
 class OnMainLoop:
     """Proxy of an object that belongs to the main loop. Its methods can be awaited on the API's loop.
 
-    `kind`: of all methods; None: each declares its own.
+    `kind`: kind of all calls (read, long or change); None: each method declares its own.
     """
 
     def __init__(self, target: object, main: MainLoop, kind: CallKind | None = None) -> None:

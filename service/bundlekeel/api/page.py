@@ -34,19 +34,19 @@ router = router_for(ANYBODY, include_in_schema=False)
 @router.get("/")
 @router.get("/ui")
 async def home() -> Response:
-    """Redirect to the page."""
+    """Redirect to the web page at `/ui/`."""
     return RedirectResponse(HOME)
 
 
 @router.get(HOME)
 async def index() -> Response:
-    """Return the page."""
+    """Return the HTML of the web page."""
     return _file("index.html")
 
 
 @router.get(HOME + "{name}")
 async def file(name: str) -> Response:
-    """Return a file of the page."""
+    """Return a file of the web page."""
     if name not in TYPES:
         raise HTTPException(404, f"the page has no file {name!r}")
     return _file(name)

@@ -64,36 +64,36 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "wrong-path"): "the path has a control character, a line separator, or a character that changes the "
     "text direction",
     (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
-    (403, "forbidden"): "not allowed in this mode, while paused, above the ceiling of the settings file, of a "
-    "what-if plan, of one's own proposal, or of thresholds while calibration is off; `code` is the reason",
+    (403, "forbidden"): "not allowed in this mode, during a pause, above the ceiling of the settings file, for a "
+    "what-if plan, your own proposal, or thresholds while calibration is off; `code` is the reason",
     (403, "role"): "the role is too low",
     (403, "wrong-origin"): "the request comes from a page of another server",
-    (404, "no-route"): "no such route, or none at this address: `detail` names the path",
+    (404, "no-route"): "the route does not exist, or not at this address: `detail` names the path",
     (404, "not-found"): "no such broker, bundle, plan, task or group",
-    (405, "method-not-allowed"): "the route does not take this method",
+    (405, "method-not-allowed"): "the route does not support this method",
     (408, "slow-body"): "the body did not arrive in time",
     (
         409,
         "conflict",
-    ): "it cannot be done as things are now: a plan whose inputs changed, a move that the guard refuses, the "
-    "last open broker; `code` is the reason, `difference` the reasons as text",
+    ): "not possible now: the inputs of a plan changed, a safety rule refuses a move, or the broker is the last one "
+    "that is open; `code` is the reason, `difference` the reasons as text",
     (413, "too-large"): "the body is too large",
     (415, "not-json"): "the Content-Type is not `application/json`",
     (421, "wrong-host"): "the Host header names another server",
     (422, "invalid-value"): "a value is unknown, of the wrong type or out of range",
-    (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After` says when to try again",
+    (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After`: seconds to wait",
     (500, "internal-error"): "a defect; the log has the traceback, in the line `api_unexpected_error` with this "
     "`request_id`",
     (502, "broker-refused"): "a broker refused a request or did not answer",
     (
         503,
         "no-picture",
-    ): "the cluster is not known yet, or this sidecar has no seat; `Retry-After` says when to try again",
-    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again, "
-    "a change by the rules of [lost answers](#from-a-dry-run-to-the-end)",
-    (503, "too-busy"): "too many requests at once; `Retry-After` says when to try again",
-    (503, "too-many-streams"): "too many streams of events are open; `Retry-After` says when to try again",
-    (504, "timeout"): "no answer in time",
+    ): "the cluster is not known yet, or this sidecar only waits for a free seat; `Retry-After`: seconds to wait",
+    (503, "store-unavailable"): "the metadata store does not respond; `Retry-After`: seconds to wait; "
+    "repeat a change by the rules of [lost answers](#from-a-dry-run-to-the-end)",
+    (503, "too-busy"): "too many requests at once; `Retry-After`: seconds to wait",
+    (503, "too-many-streams"): "too many streams of events are open; `Retry-After`: seconds to wait",
+    (504, "timeout"): "no response within the time limit",
 }
 
 # Texts for those error types of pydantic that are not about a value.
@@ -102,7 +102,7 @@ _REASONS = {
     "missing_to_execute": "missing: a change that is executed (`execute: true`) needs a reason",
     "string_too_short": "it is empty",
     "model_attributes_type": "must be a JSON object",
-    "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
+    "extra_forbidden": "not a field of this request; /api/v1/openapi.json lists its fields",
 }
 
 # Replaces the words "Input should be" at the start of pydantic's messages.
@@ -112,7 +112,7 @@ _log = structlog.get_logger(__name__)
 
 
 def request_id() -> str:
-    """Return the id of the current request, which the shield bound for the log; "" outside of a request."""
+    """Return the id of the current request, which `Shield` added to the log's context; "" outside of a request."""
     return str(structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
@@ -207,7 +207,7 @@ def _detail(error: Exception) -> str:
 
 
 def _members(error: Exception) -> dict[str, Any]:
-    """Return the extension members for an error."""
+    """Return the extension members of the problem response for an error."""
     if isinstance(error, ConfigError):
         return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):
@@ -228,7 +228,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
             name for route in routes if compile_path(route.path or "")[0].match(path) for name in route.methods or ()
         }
         headers = {"Allow": ", ".join(sorted(methods))}
-        detail = f"{request.method} is no method of {path} (allowed: {headers['Allow']})"
+        detail = f"{request.method} is not a method of {path} (allowed: {headers['Allow']})"
     return problem(error.status_code, slug, detail, headers=headers)
 
 
@@ -246,7 +246,7 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
         allowed = getattr(item.get("ctx", {}).get("error"), "allowed", None) or allowed
         if item["type"] == "json_invalid":
             # For invalid JSON the location is an offset in characters, and not a field.
-            field, reason = "body", f"no JSON, {item['ctx']['error']} at {item['loc'][1]}"
+            field, reason = "body", f"not JSON: {item['ctx']['error']} at {item['loc'][1]}"
         shows_value = item["type"] not in (*_REASONS, "json_invalid")
         # Omit lists and objects: they can be as large as the request, and each fault would repeat them.
         value = item["input"] if shows_value and not isinstance(item["input"], list | dict) else None
@@ -277,6 +277,6 @@ class Fallback:
             _log.exception("api_unexpected_error", method=scope.get("method"), path=scope.get("path"))
             if started:
                 raise
-            detail = f"something unexpected failed; the log has the traceback, with request_id {request_id()}"
+            detail = f"unexpected error; the log has the traceback, with request_id {request_id()}"
             answer = problem(500, "internal-error", detail)
             await answer(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Helpers of the routes: the backend as a dependency, and JSON responses from plain values.
+"""Helpers of the routes: the service as a FastAPI dependency, and JSON responses from plain values.
 
 Response models only document the responses in OpenAPI. Values are encoded without validation: validating 100,000
 bundles would take too long, and an additional field must not cause a 500.
@@ -73,7 +73,7 @@ TASKED: Final[dict[int | str, dict[str, Any]]] = {200: _LOCATED}
 
 
 def tasked(value: Any, task: str | None, *, status: int = 200) -> Response:
-    """Return a response with a header that contains the address of its task.
+    """Return `value` as a JSON response, with the address of its task in the header `Location`.
 
     `task`: id of the task; None, for dry runs and proposals: the response has no such header.
     """

@@ -29,7 +29,7 @@ def _printable(text: str) -> str:
 def _legible(text: str) -> str:
     """Return a text for the journal unchanged. Raises ValueError if it is blank or has more than one line."""
     if not text.strip():
-        raise ValueError("must say something")
+        raise ValueError("must not be blank")
     return _printable(text).strip()
 
 
@@ -96,7 +96,7 @@ class Body(BaseModel):
 
 
 class PlanBody(Body):
-    """A dry run with overrides of the current settings. It changes nothing."""
+    """A dry run of a plan, with overrides of the current settings. It changes nothing."""
 
     # The web page offers these examples.
     strategy: str | None = Field(
@@ -144,7 +144,7 @@ class PlanBody(Body):
 
 
 class AssignmentBody(Body):
-    """The bundles, topics or namespace to place in a dry run."""
+    """The bundles, topics or namespace whose brokers are computed in a dry run."""
 
     bundle: Name | None = Field(default=None, description="a bundle: tenant/namespace/range")
     topic: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
@@ -184,7 +184,7 @@ class PauseBody(ReasonBody):
 
 
 class ModeBody(ReasonBody):
-    """A mode up to the mode in the settings file."""
+    """A new mode, at most the mode in the settings file."""
 
     mode: Mode = Field(description="at most the mode of the settings file", examples=["recommend"])
 

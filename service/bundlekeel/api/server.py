@@ -100,7 +100,7 @@ class Connection(H11Protocol):
         return True
 
     def on_response_complete(self) -> None:
-        """Note that the connection is idle from now on, as the last of all idle ones."""
+        """Move the connection to the end of `places`, because it is idle from now on."""
         if self in self.places:
             del self.places[self]
             self.places[self] = None
@@ -181,7 +181,7 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """Protection of the routes.
+    """Credentials, certificate and limits of the API's listeners.
 
     `access`: rules for credentials on the TCP port; None: this port needs no credentials and has no mutating routes.
     `trail`: writes mutating requests to the journal. `tls`: certificate of the TCP port. The limits apply to each
@@ -337,7 +337,7 @@ class ApiServer:
 
 
 def _on_this_loop(trail: AuditTrail | None) -> AuditTrail | None:
-    """Return a copy of the trail for other threads: it passes records to the running loop, which writes the journal."""
+    """Return a copy of `trail` for other threads: it passes records to the running loop, which writes the journal."""
     if trail is None:
         return None
     loop, record = asyncio.get_running_loop(), trail.record
@@ -372,7 +372,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 def bind_unix(path: Path) -> socket.socket:
     """Return a listening unix socket with mode 0600.
 
-    Replaces a socket that no process listens on. Raises ConfigError if another process does, or the path is unusable.
+    Replaces a socket without a listening process. Raises ConfigError if a process listens, or the path is unusable.
     """
     _clear_stale(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

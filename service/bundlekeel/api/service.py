@@ -55,7 +55,7 @@ _OF_CYCLE = {"cycle", "wall_ms", "sentence", "code", "planned", "seconds"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """The parts that the service uses. `features`: operations of the optional features, by the feature's name."""
+    """Objects that `Service` uses. `features`: operations of the optional features, by the feature's name."""
 
     loaded: LoadedSettings
     clock: Clock
@@ -108,7 +108,7 @@ class Service(Readings):
     # --- publishing ---
 
     def capture(self, before: Published | None = None) -> Published:
-        """Return the present values for reads. Call it only on the main loop. Reuses unchanged parts of `before`."""
+        """Return the present values, for reads of other threads. Call it on the main loop. Reuses parts of `before`."""
         p, state = self._p, self._state()
         self._set_gauges()
         return Published(
@@ -127,7 +127,7 @@ class Service(Readings):
         )
 
     def _state(self) -> State:
-        """Return the state of this sidecar: role, leader, last cycle, and the obstacle to acting."""
+        """Return the state of this sidecar: role, leader, last cycle, and what prevents moves now."""
         p = self._p
         member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
         desired, now = p.shared_state.desired, p.clock.wall_ms()
@@ -168,7 +168,7 @@ class Service(Readings):
         )
 
     def _last_cycle(self) -> CycleView | None:
-        """Return the leader's last cycle, on a follower from the shared state; None: unknown."""
+        """Return the leader's last cycle, which a follower reads from the shared state; None: unknown."""
         report = self._p.cycle.report
         shared = self._p.shared_state.shared.report
         record = report.record(None) if report and self._p.leadership.leading else shared or None
@@ -191,12 +191,12 @@ class Service(Readings):
 
     @reads_long
     async def make_plan(self, request: PlanRequest) -> PlanView:
-        """Compute a dry run on the leader's snapshot."""
+        """Make a plan from the leader's snapshot, as a dry run."""
         return await self._p.plans.make(request)
 
     @reads
     async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
-        """Return a recent plan of this or another sidecar. `here`: of this one only."""
+        """Return a recent plan of this or another sidecar. `here`: only of this sidecar."""
         return await self._p.plans.find(hash_, here=here)
 
     @reads
@@ -223,7 +223,7 @@ class Service(Readings):
         return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Resumed:
-        """End the pause. Writes a journal record only if there was a pause."""
+        """End the pause of all sidecars. Writes a journal record only if there was a pause."""
         before = Desired()
 
         def without_pause(desired: Desired) -> Desired:
@@ -240,10 +240,10 @@ class Service(Readings):
         """Lower the mode, or raise it up to the mode of the settings file."""
         ceiling = self._p.loaded.settings.mode
         if mode not in MODES:
-            raise NotFound(f"no mode {mode!r}; one of {', '.join(MODES)}")
+            raise NotFound(f"{mode!r} is not a mode: expected one of {', '.join(MODES)}")
         if MODES.index(mode) > MODES.index(ceiling):
             then = f"set `mode: {mode}` in the settings file of each sidecar and restart them one by one"
-            text = f"the settings file says `mode: {ceiling}`, and no command goes above that; {then}"
+            text = f"cannot set mode `{mode}`: the settings file limits the mode to `{ceiling}`; {then}"
             raise Forbidden(text, code="above-ceiling")
         now = self._p.clock.wall_ms()
         await self._change(lambda desired: _with(desired, mode=mode, mode_ms=now), f"mode {mode}", reason, by)
@@ -338,7 +338,7 @@ class Service(Readings):
         )
         if p.leadership.role != BENCH:
             snapshot = p.cycle.snapshot
-            detail = numbered(len(snapshot.brokers), "broker") if snapshot is not None else "no picture yet"
+            detail = numbered(len(snapshot.brokers), "broker") if snapshot is not None else "no snapshot yet"
             checks.append(Check(name="picture", ok=snapshot is not None, detail=detail))
         return checks
 

@@ -70,7 +70,7 @@ def _is_address(name: str) -> bool:
 
 
 class Shield:
-    """ASGI middleware around the whole app, which makes the checks of this module."""
+    """ASGI middleware around the whole app: checks path, Host, Origin, content type and time of each request."""
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str]) -> None:
         self._app = app

@@ -38,9 +38,9 @@ _HELP = (
 class CommandModule:
     """Commands of one module `bundlekeel.MODULE`, and the panel of the help that lists them.
 
-    `names`: the commands, separated by spaces. `wired`: the module's `register` takes the wiring, too. `plans`: the
-    commands make plans, so they fail if an installed strategy cannot be loaded, instead of using another strategy.
-    `last`: list them after all other commands of the panel.
+    `names`: the commands, separated by spaces. `wired`: `register` of the module also needs `Wiring`, the access to
+    brokers and stores. `plans`: the commands make plans, so they fail if an installed strategy cannot be loaded,
+    instead of using another strategy. `last`: list them after all other commands of the panel.
     """
 
     panel: str
@@ -107,7 +107,7 @@ def _expected(error: Any, words: list[str]) -> str:
 def _value_fault(value: object) -> str:
     """Return why a string or path cannot be the value of an option or argument; empty if it can."""
     if value == "":
-        return "is empty (a variable that is not set?)"
+        return "is empty (is a shell variable not set?)"
     try:
         if isinstance(value, Path):
             value.exists()
@@ -181,7 +181,7 @@ class _Command(_Flags, TyperCommand):
 
 class _Group(_Flags, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Resolve a command; the error for an unknown one contains the nearest commands, or all."""
+        """Return the command that `args` name. The error for an unknown command lists similar commands, or all."""
         try:
             return super().resolve_command(ctx, args)
         except TyperException as error:
@@ -192,7 +192,7 @@ class _Group(_Flags, TyperGroup):
 
 
 def _use_plain_help(app: typer.Typer) -> None:
-    """Give all commands and groups of an app the help format above."""
+    """Give all commands and groups of an app the help format of `_Flags`."""
     for command in app.registered_commands:
         command.cls = _Command
     for group in app.registered_groups:
@@ -202,7 +202,6 @@ def _use_plain_help(app: typer.Typer) -> None:
 
 
 def _add_examples(command: Any, name: str) -> None:
-    """Add the examples of a command and of its subcommands to their help."""
     if examples := examples_of(name):
         # One paragraph per example, because typer prints each paragraph of an epilog as one line.
         command.epilog = "\n\n".join(["Examples:", *examples])
@@ -212,7 +211,7 @@ def _add_examples(command: Any, name: str) -> None:
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Let imports of these modules fail as if they were not installed, unless they are loaded already."""
+    """Within the `with` block, let imports of these modules fail, except of modules that are already loaded."""
     hidden = dict.fromkeys(name for name in names if name not in sys.modules)
     # Python documents that an import fails if the module's entry in sys.modules is None.
     sys.modules.update(hidden)  # type: ignore[arg-type]
@@ -224,7 +223,7 @@ def without(*names: str) -> Iterator[None]:
 
 
 class _Commands(Mapping[str, Any]):
-    """Every command by its name. A lookup imports the module, because most commands need few modules."""
+    """Every command by its name. The module of a command is imported when the command is looked up."""
 
     def __init__(self, wiring: Callable[[], Wiring], modules: Sequence[CommandModule]) -> None:
         self._wiring = wiring

@@ -1,4 +1,4 @@
-"""`bundlekeel channel`: the ownership channel of the extensible load manager; findings come first."""
+"""`bundlekeel channel`: show the ownership channel of the extensible load manager, problems (findings) first."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def channel(
     after: Annotated[str, typer.Option("--after", metavar="BUNDLE", help="Last bundle of the previous page.")] = "",
     limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=10_000, help="Number of bundles.")] = 50,
 ) -> None:
-    """Show the ownership channel of the extensible load manager: findings with their remedy, and states.
+    """Show the ownership channel of the extensible load manager: findings (problems), remedies, and bundle states.
 
-    Bundles are listed with -o wide, or if an option selects them. Exit code 1 if there are findings, or the channel
-    cannot be followed; 4 if the brokers have no channel: their load manager is modular.
+    Bundles are listed with -o wide, or if an option selects them. Exit code 1 if there are findings, or the sidecar
+    cannot read the channel; 4 if the brokers have no channel, because their load manager is modular.
     """
     filters = {"state": state, "broker": broker, "namespace": namespace}
     listing = session.output is not Output.TABLE or any(filters.values()) or bool(after)
@@ -77,7 +77,7 @@ class ChannelListing:
 
 
 def draw(answer: ChannelListing, layout: TableLayout) -> RenderableType:
-    """Render the findings, the number of bundles per state, and the bundles."""
+    """Render the findings (problems of the ownership channel), the number of bundles per state, and the bundles."""
     parts: list[RenderableType] = [_health(answer.channel)]
     if not answer.channel.up:
         return parts[0]  # the channel could not be read, so there are no findings to show
@@ -98,9 +98,9 @@ def _health(summary: ChannelSummary) -> Text:
 
 
 def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableType:
-    """Render one row per finding: its start, the time until which the brokers repair it themselves, and the remedy."""
+    """Render one row per problem: its start, the time until which the brokers repair it themselves, and the remedy."""
     if not rows:
-        return Text("nothing wrong", style="green")
+        return Text("no problems found", style="green")
     now, under = time.time(), 0 if layout.stacked else None
     return listing(
         rows,
@@ -117,7 +117,7 @@ def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableT
 
 
 def _times(row: ChannelFinding, now: float) -> tuple[str, str]:
-    """Return the age of a finding, and the time until (or since) its deadline."""
+    """Return the age of a problem, and the time until (or since) the deadline for the brokers to repair it."""
     since = f"{units.age(max(0.0, now - row.since_ms / 1000))} ago"
     if not row.deadline_ms:
         return since, units.DASH
@@ -154,7 +154,7 @@ def bundles(rows: Sequence[UnitView], layout: TableLayout) -> RenderableType:
 
 
 def way(row: UnitView) -> str:
-    """Return source and destination of a bundle; empty if it is owned and not in transit."""
+    """Return source and destination of a bundle in transit, or the bundles after its split; "": not in transit."""
     if row.state == "Owned":
         return ""
     return (

@@ -71,7 +71,7 @@ def variable_of(option: str) -> str:
 
 
 def option_of(option: str, value: object) -> str:
-    """Return the option that set a value, or its environment variable if that has the same value."""
+    """Return the name of the option that set a value, or of its environment variable if the variable has this value."""
     return variable if os.environ.get(variable := variable_of(option)) == str(value) else option
 
 
@@ -134,7 +134,7 @@ class ApiAddress:
 
 
 def typed_options(context: typer.Context) -> set[str]:
-    """Return the parameters that are on the command line, without those from the environment and defaults."""
+    """Return the names of parameters that the command line sets, not the environment or a default."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
@@ -210,7 +210,7 @@ class Client:
     def rows(self, path: str, *, limit: int, **query: Any) -> list[Any]:
         """Return at most `limit` rows of a list, from as many pages as needed.
 
-        The newest records are last, so each further page of records is older than the page before it.
+        The rows of `journal` and `verdicts` are sorted by time, but their first page contains the newest records.
         """
         parameters = {key: value for key, value in query.items() if value is not None}
         response = self._send("GET", f"/api/v1/{path}", params={**parameters, "limit": min(limit, PAGE_ROWS)})
@@ -274,7 +274,9 @@ class Client:
             return
         if cluster != expected:
             file = self.address.config
-            message = f"the sidecar at {self.address} is of cluster {cluster!r}, but {file} is for cluster {expected!r}"
+            message = (
+                f"the sidecar at {self.address} belongs to cluster {cluster!r}, but {file} to cluster {expected!r}"
+            )
             raise CliError(
                 f"{message}; start one with `bundlekeel run -c {file}`, or select one with --url", UNREACHABLE
             )
@@ -314,14 +316,14 @@ class Client:
         absent = str(problem.get("type")).rpartition(":")[2] in _NO_ROUTE
         if response.request.method != "GET" and absent and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
-            return CliError(f"{text}; the server at {self.address} accepts no changes", UNREACHABLE)
+            return CliError(f"{text}; the server at {self.address} does not accept changes", UNREACHABLE)
         if response.request.method == "GET" and absent:
             path = response.request.url.path
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
         if absent:
             hint = "use the unix socket of that sidecar: --socket PATH, or -c FILE"
-            return CliError(f"{self.address} accepts no changes, and no dry runs of them; {hint}", REFUSED)
+            return CliError(f"{self.address} accepts neither changes nor their dry runs; {hint}", REFUSED)
         detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
         if response.status_code == 401:
             detail += "; pass a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
@@ -338,7 +340,7 @@ class Client:
 
 
 def _decode_json(response: httpx.Response) -> Any:
-    """Decode a JSON response and remove control characters from its strings, because users choose reasons and names.
+    """Decode a JSON response and remove control characters from its strings, because some are input of users.
 
     Raises ValueError if the response is not JSON.
     """

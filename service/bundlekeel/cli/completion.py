@@ -28,12 +28,12 @@ def brokers(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def bundles(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the bundles, the largest first."""
+    """Return the bundles, those with the most load first."""
     return _begin_with(incomplete, [str(row["bundle"]) for row in _fetch_rows(context, "bundles", limit=_MOST)])
 
 
 def namespaces(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the namespaces of the largest bundles."""
+    """Return the namespaces of the bundles with the most load."""
     names = {str(row["bundle"]).rpartition("/")[0] for row in _fetch_rows(context, "bundles", limit=_MOST)}
     return _begin_with(incomplete, sorted(names))
 
@@ -77,7 +77,7 @@ def _fetch_rows(context: typer.Context, path: str, **query: Any) -> list[Any]:
 
 
 def _client(context: typer.Context) -> Client:
-    """Return a client for the options typed so far, else for the environment and the settings."""
+    """Return a client for the sidecar that the typed options, or else the environment and the settings, select."""
 
     def path(name: str) -> Path | None:
         value = context.params.get(name)

@@ -62,10 +62,10 @@ def check(
     elsewhere: ElsewhereOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check a settings file together with the environment. Exit code 2 and the reason, if it cannot be used.
+    """Check a settings file together with the environment variables. If it cannot be used: exit code 2, and the reason.
 
-    All wrong values are reported together. Combinations of values are checked only if no value is wrong: run it again
-    until it prints `ok`.
+    All wrong values are reported together. Combinations of values are checked only if no value is wrong: repeat the
+    check until it prints `ok`.
 
     The token and certificate files of the settings must exist. Values that are allowed but probably not intended cause
     a warning: a shedder and a placement that do not fit together, an API that everyone can read, a directory that does
@@ -110,7 +110,10 @@ _QUESTIONS: Final = {
     ("cluster",): ("The brokers' clusterName", None),
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
     ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
-    ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: they report it; VMs and pods do not)", "0"),
+    ("capacity", "*", "nic_gbps"): (
+        "Gbit/s of a broker's network card (0: brokers report it; VMs and pods do not)",
+        "0",
+    ),
     ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
 # Options whose name differs from the setting's name.
@@ -132,7 +135,7 @@ def init(
     token_file: Annotated[str | None, typer.Option(help="File with the token of a super-user.")] = None,
     nic_gbps: Annotated[
         str | None,
-        typer.Option(metavar="GBIT", help="Network card of a broker in Gbit/s; 0: the brokers report it (VMs do not)."),
+        typer.Option(metavar="GBIT", help="Gbit/s of a broker's network card; 0: the brokers report it (VMs do not)."),
     ] = None,
     api_host: Annotated[str | None, typer.Option(help="Address that the API listens on.")] = None,
     option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Same as FILE.")] = None,
@@ -140,8 +143,8 @@ def init(
 ) -> None:
     """Write a short settings file from five answers, in mode `recommend`, which changes nothing in the cluster.
 
-    Without --cluster and --metadata-store it asks for all values without an option. The other three settings have
-    defaults.
+    Without --cluster or --metadata-store the command asks for each value that no option sets. The other three settings
+    have defaults.
     """
     answers = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
     if file is not None and option is not None:
@@ -174,7 +177,7 @@ def init(
 
 
 def _commented(text: str) -> str:
-    """Add comments to the main settings in the text of a settings file."""
+    """Add comments to the main settings in a file's text."""
     return re.sub(r"(?m)^(\w+): .+", lambda line: f"{line[0]}  # {_COMMENTS[line[1]]}", text)
 
 
@@ -214,7 +217,7 @@ def show(
         bool, typer.Option("--running", help="Request the settings from the sidecar of this settings file.")
     ] = False,
 ) -> None:
-    """Show the settings in effect, without secrets; parameters with Pulsar's key names.
+    """Show the settings in effect, without secrets, and Pulsar's names of the parameters.
 
     With --running, --url or --socket: the sidecar's present settings, with the values from brokers and calibration.
     Otherwise: the settings from file and environment.
@@ -317,7 +320,7 @@ def new(
     role: Annotated[Role, typer.Option("--role", help="Role that the token grants.")] = "viewer",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a token. The first line is the token, shown only now; add the second to the file api.auth.tokens_file.
+    """Create a token and print it; it is not stored. Add the second printed line to the file of api.auth.tokens_file.
 
     `-o json`: name, role, token and line.
     """

@@ -55,9 +55,11 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Restore the brokers' own shedding if no sidecar has completed a cycle for too long. Needs no running sidecar.
 
         Checks once and exits, for a CronJob or a timer. With --every it runs until SIGTERM, completes the check in
-        progress and exits with code 0. Exit codes: 0 alive, or nothing is taken over; 1 dead: `state` of -o json is
-        `restored`, `incomplete` (not on every broker: run it again) or, in a dry run, `dead`; 3 the store, its
-        documents or the brokers could not be read, and nothing was done.
+        progress and exits with code 0.
+
+        Exit codes: 0 a sidecar works, or no takeover is active. 1 no sidecar works: `state` of -o json is `restored`,
+        `incomplete` (not on every broker: run it again) or, in a dry run, `dead`. 3 the metadata store or the brokers
+        could not be read, and nothing was done.
         """
         settings = load_settings(config)
         max_age, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)
@@ -77,7 +79,7 @@ def _limit(settings: LoadedSettings, after: str) -> float:
     limit, least = seconds_of("--after", after), FAILSAFE_CYCLES * settings.settings.cycle.interval
     if limit < least:
         raise CliError(
-            f"--after {after!r}: expected {least:g}s or more, {FAILSAFE_CYCLES} cycles of the settings", USAGE
+            f"--after {after!r}: expected {least:g}s or more, {FAILSAFE_CYCLES} times `cycle.interval`", USAGE
         )
     return limit
 
@@ -112,7 +114,7 @@ def _check_repeatedly(check: Callable[[], Json], pause: float, output: Output) -
 
 
 def story(answer: Json, layout: TableLayout) -> RenderableType:
-    """Render the job's result as one sentence, then the result for each broker."""
+    """Render the result of the check as one sentence, then the result for each broker."""
     state = Text(f"{answer['state'].replace('_', ' ')}: ", style="green" if answer["state"] in GOOD else "red")
     parts: list[RenderableType] = [state.append(answer["sentence"], style="default")]
     if answer.get("brokers"):

@@ -51,7 +51,7 @@ _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
 
 
 class CliError(Exception):
-    """Error that ends a command with this exit code, and a message for stderr without control characters."""
+    """Error that ends a command with exit code `code`. Its message, for stderr, has no control characters."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(clean_lines(message))
@@ -61,7 +61,7 @@ class CliError(Exception):
 def as_cli_error(error: BundlekeelError) -> CliError:
     """Return an error as a CliError with its exit code.
 
-    A conflict lists its differences, and each problem of the settings has its own line.
+    The message lists the differences of a conflict, and each problem of the settings on its own line.
     """
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     problems = "\nerror: ".join(map(str, getattr(error, "problems", (error,))))
@@ -97,7 +97,7 @@ def readable() -> Generator[None, None, None]:
 
 @contextmanager
 def left_running(describe: Callable[[], str]) -> Generator[None, None, None]:
-    """Turn Ctrl-C during a wait into an exit with the message of `describe`: the work itself continues."""
+    """If Ctrl-C ends a wait, exit with the message of `describe`. The sidecar continues the work."""
     try:
         yield
     except KeyboardInterrupt:

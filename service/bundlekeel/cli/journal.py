@@ -75,11 +75,11 @@ def verify(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the journal's hash chain. Exit code 1: prints the first changed, added or removed line, or that nothing is
-    recorded.
+    """Check the journal's hash chain. Exit code 1 if a line was changed, added or removed (prints the first one), or
+    if nothing is recorded.
 
-    Without files it reads those of the settings. If all rotated files that the settings allow exist, the oldest line
-    need not be the beginning of the chain.
+    Without files it reads those of the settings. If all rotated files that the settings allow exist, older ones may be
+    deleted, so the oldest line need not be the beginning of the chain.
     """
     if head and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise CliError(f"--head {head!r}: expected 64 hexadecimal digits", USAGE)
@@ -98,9 +98,9 @@ def sort_rotated(files: Sequence[Path]) -> list[Path]:
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Json:
     """Check the hash chain of journal files; return the fields of the command's JSON output.
 
-    The result is {files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}. `why` is empty if
-    the chain is unbroken. `head`: hash that must be in the chain; "": any. `part`: accept a chain without its
-    beginning.
+    The result is {files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}: the fields of
+    `ChainVerification`, and `why`, empty if the chain is unbroken. `head`: hash that must be in the chain; "": any.
+    `part`: accept a chain without its beginning.
     """
     verifier = ChainVerifier(head)
     for path in files:
@@ -118,7 +118,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Jso
     if chain.broken is not None:
         return answer | {"why": chain.broken.why, "where": f"{chain.broken.name}:{chain.broken.line}"}
     if empty:
-        return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: it was emptied, or not written yet"}
+        return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: the file was emptied, or not written yet"}
     if not chain.lines:
         return answer | {"why": "the only line is incomplete: nothing could be verified"}
     if not chain.whole and not part:
@@ -130,7 +130,6 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Jso
 
 
 def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -> Iterator[bytes]:
-    """Yield the lines, and update the progress line after every 1,000 lines."""
     for number, line in enumerate(lines):
         if number % 1000 == 0:
             progress.tell(f"{path}: {number:,} lines read")
@@ -138,7 +137,7 @@ def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -
 
 
 def _configured_files(config: Path | None) -> tuple[list[Path], bool]:
-    """Return the existing journal files, oldest first, and whether they are so many that older ones were deleted."""
+    """Return the existing journal files, oldest first, and whether they are as many as the settings allow."""
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and `journal` itself needs none
 
     loaded = load_settings(config)

@@ -140,7 +140,7 @@ def _assignment_query(name: str) -> dict[str, str]:
 
 
 SplitOption = Annotated[
-    Split, typer.Option("--split", help="Who splits bundles afterwards: `brokers`, or `off`: only Bundlekeel.")
+    Split, typer.Option("--split", help="Who splits bundles after the takeover: `brokers`, or only Bundlekeel (`off`).")
 ]
 NamespacesOption = Annotated[
     list[str] | None,
@@ -199,7 +199,7 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Undo `takeover`: restore the brokers' own shedding, and the rates from before the quota groups.
+        """Undo `takeover`: restore the brokers' own shedding, and the rate limits that quota groups replaced.
 
         Exit code 1 if a broker does not have the expected settings. Without a takeover nothing is restored, and the
         command checks that each broker sheds; in a dry run, that each broker responds.
@@ -222,7 +222,7 @@ def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Delete the sidecars' data in the metadata store. Refused while a sidecar runs, and before `handback`."""
+        """Delete the sidecars' data in the metadata store. Refused while a sidecar runs, or before `handback`."""
         settings = load_settings(config)
         root, nodes = settings.settings.root_path, wiring().uninstall(settings, dry_run=True)
         if nodes and not dry_run:

@@ -134,7 +134,7 @@ def _do(
     within: str | None,
     is_namespace: bool = False,
 ) -> None:
-    """Send the request, with `wait` wait for the end of its task, and print response and task as one output."""
+    """Send the request, if `wait` is true wait until its task has ended, and print response and task together."""
     limit = longest_wait(within, wait=wait, yes=body["execute"])
     check_name(name)
     if not is_namespace:

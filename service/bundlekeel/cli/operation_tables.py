@@ -57,9 +57,9 @@ def _dry_run(state: Callable[[], State]) -> str:
 def manual_move(
     answer: ManualMoveView, to: str, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
 ) -> RenderableType:
-    """Render the bundle, the move or its children, the result of each other broker, and the next step.
+    """Render a manual move or split: the bundle, its move or the new bundles, each other broker, and the next step.
 
-    `to`: the requested destination; "": any broker. `ended`: the task after its end; None: not waited for.
+    `to`: the requested destination; "": any broker. `ended`: the task after its end; None: the command did not wait.
     """
     # Without the refusals in the sentence: each has its own line below, with its code.
     parts: list[RenderableType] = [Text(answer.sentence.partition("; refused: ")[0], style="bold")]
@@ -67,10 +67,10 @@ def manual_move(
         parts.append(Text(answer.move.sentence))
     parts += map(_refusal, answer.refusals)
     if answer.candidates:
-        candidates = table("broker", ">score", ">with it", "says")
+        candidates = table("broker", ">score", ">with bundle", "result")
         explained = {item.code for item in answer.refusals}
         for row in answer.candidates:
-            says = row.code or "takes it"
+            says = row.code or "accepts the bundle"
             if row.code and row.code not in explained:
                 says += f": {row.explanation}"
                 explained.add(row.code)
@@ -137,9 +137,9 @@ def _remedy(kind: str, codes: set[str]) -> str:
 
 
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:
-    """Render the moves of a drain or warm-up, and the bundles that stay for now.
+    """Render the moves of a drain (empty a broker) or warm-up (fill a broker), and the bundles that stay for now.
 
-    `ended`: result as text after waiting for the end; "": not waited for.
+    `ended`: the result of the drain or warm-up, as text; "": the command did not wait for it.
     """
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.detail:
@@ -183,7 +183,7 @@ def _remaining(seconds: float) -> Text:
 
 
 def progress(row: DrainView, obstacle: str = "") -> str:
-    """Return the progress of a drain as one line. `obstacle`: code of what blocks it; "": nothing."""
+    """Return the progress of a drain as one line. `obstacle`: code of what blocks all moves; "": nothing."""
     state = f"held ({obstacle})" if obstacle and row.left else row.state
     status = "not planned yet" if row.left is None else f"{state}, {row.left} left"
     start = f"started {units.moment(row.since_ms)} by {row.by}: {row.reason}"
@@ -198,12 +198,12 @@ def progress(row: DrainView, obstacle: str = "") -> str:
 
 
 def nothing_moves(obstacle: str, explanation: str) -> str:
-    """Return why no request about brokers is executed. `obstacle`: code of what blocks them."""
+    """Return as text why no drain or warm-up moves bundles now. `obstacle`: code of what blocks all moves."""
     return f"nothing is moved now: {explanation} ({obstacle})"
 
 
 def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
-    """Render one line per active request, grouped by kind."""
+    """Render one line per active drain, cordon, warm-up, pin, exclusion and pause."""
     lines = [Text(progress(row, answer.held)) for row in answer.drains]
     if answer.held and (answer.drains or answer.warms):
         lines.insert(0, Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))
@@ -233,7 +233,7 @@ def _until(until_ms: int, endless: str = "for good") -> str:
 
 
 def reviews(rows: Sequence[ReviewView], layout: TableLayout) -> RenderableType:
-    """Render one line per proposal; in a narrow table, title and requester are below the id."""
+    """Render one line per proposed change; in a narrow table, title and requester are below the id."""
     if not rows:
         return none_of("proposals", "with `review` in the settings, changes wait here for another operator")
 

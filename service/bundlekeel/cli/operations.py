@@ -47,7 +47,8 @@ BrokerArgument = Annotated[
 ]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Duration, e.g. 2h. Default: no end.")]
 ScopeOption = Annotated[
-    str | None, typer.Option("--scope", metavar="SCOPE", help="Scope: tenant:NAME, namespace:TENANT/NAME or broker:ID.")
+    str | None,
+    typer.Option("--scope", metavar="SCOPE", help="Only for tenant:NAME, namespace:TENANT/NAME or broker:ID."),
 ]
 _POLL_SECONDS = 1.0
 # With `--wait`, give up after this many seconds with an obstacle. These are two cycles, because the obstacle of the
@@ -94,7 +95,7 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
     if scopes:
         typer.echo(f"warning: still paused, until `resume --scope`: {', '.join(scopes)}", err=True)
     if paused is None:
-        raise CliError("there was no pause of everything; `bundlekeel status` shows what else stops moves", BAD_NEWS)
+        raise CliError("no pause of everything was active; `bundlekeel status` shows what else stops moves", BAD_NEWS)
 
 
 def _with_reason(context: typer.Context, mode: str | None) -> str | None:
@@ -120,10 +121,10 @@ def mode(
     ] = None,
     by: ByOption = "",
 ) -> None:
-    """Show the current mode and its ceiling, the mode of the settings file; with MODE, set it for all sidecars.
+    """Show the current mode and its ceiling, the mode of the settings file. With MODE, set the mode of all sidecars.
 
-    After a takeover, modes below `act` leave the cluster without balancing; for a night, `handback` is better. After a
-    handback, `act` allows quota groups to set limits again.
+    After `takeover`, nothing balances the cluster in modes below `act`; use `handback` if that lasts for hours. After
+    `handback`, `act` allows quota groups to set limits again.
     """
     if mode is None or reason is None:
         state = session.state()
@@ -140,12 +141,12 @@ def _warn_of_takeover(session: Session) -> None:
     takeover = session.state().takeover
     if takeover is not None and takeover.active:
         fix = "`bundlekeel handback` returns the shedding to the brokers"
-        typer.echo(f"warning: until Bundlekeel acts again, nothing sheds load of a takeover; {fix}", err=True)
+        typer.echo(f"warning: a takeover is active, so nothing sheds load until Bundlekeel acts again; {fix}", err=True)
 
 
 @connected
 def operations(session: Session) -> None:
-    """List the requests of operators: drains with their progress, cordons, warms, pins, exclusions, pauses."""
+    """List the requests of operators: drains with their progress, cordons, warm-ups, pins, exclusions, pauses."""
     session.show(lambda client: client.get("operations"), typed(OperationsView, operation_tables.operations))
 
 
@@ -258,7 +259,7 @@ def cordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: B
 
 @connected_once
 def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """End the cordon, drain and warm of a broker."""
+    """End the cordon, drain and warm-up of a broker."""
     _tell(session, "POST", f"brokers/{path_part(broker)}/uncordon", reason, by)
 
 
@@ -274,7 +275,7 @@ PatternArgument = Annotated[
 def pin(
     session: Session, bundle: BundleArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
-    """Keep a bundle, or the bundle of a topic, where it is."""
+    """Keep a bundle, or the bundle of a topic, on its broker."""
     check_name(bundle)
     refuse_namespace(bundle)
     _tell(session, "PUT", f"pins/{path_part(bundle)}", reason, by, seconds=_seconds(lasting))
@@ -293,14 +294,14 @@ def unpin(session: Session, bundle: BundleArgument, reason: ReasonOption, by: By
 def exclude(
     session: Session, pattern: PatternArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
-    """Exclude tenants, namespaces, bundles or brokers: nothing of them is moved or split."""
+    """Exclude tenants, namespaces, bundles or brokers: none of their bundles is moved or split."""
     check_pattern(pattern)
     _tell(session, "PUT", f"exclusions/{path_part(pattern)}", reason, by, seconds=_seconds(lasting))
 
 
 @connected_once
 def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """End an exclusion."""
+    """End an exclusion: the bundles may be moved and split again."""
     check_pattern(pattern)
     _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by, extra={"ended": "exclusion"})
 
@@ -322,19 +323,19 @@ IdArgument = Annotated[str, typer.Argument(help="Proposal id, see `bundlekeel re
 
 @connected
 def review_list(session: Session) -> None:
-    """List the proposals, also the approved and discarded ones."""
+    """List the changes that operators proposed, also those approved or discarded."""
     session.show(lambda client: client.get("reviews"), typed(list[ReviewView], operation_tables.reviews))
 
 
 @connected_once
 def approve(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Approve the proposal of another operator, which executes it."""
+    """Approve and execute a change that another operator proposed."""
     _tell(session, "POST", f"reviews/{path_part(id)}/approve", reason, by)
 
 
 @connected_once
 def discard(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Reject the proposal of another operator."""
+    """Reject a change that another operator proposed."""
     _tell(session, "POST", f"reviews/{path_part(id)}/discard", reason, by)
 
 

@@ -131,7 +131,7 @@ class Watch:
 
 
 def show(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch) -> Any:
-    """Print the result of `fetch` and return it; if `watch` is on, repeat both until interrupted or done."""
+    """Print the result of `fetch` and return it; if `watch` is on, repeat this until Ctrl-C or the last round."""
     if not watch.on:
         value = fetch()
         tell(value, render, output)
@@ -143,7 +143,7 @@ def show(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch)
 
 
 def tell(answer: Any, render: Render, output: Output) -> None:
-    """Print one response that was already received."""
+    """Print a response as JSON or YAML, or as the table that `render` draws."""
     _print(answer, render, output, console(), line=False)
 
 
@@ -305,7 +305,7 @@ def table(*columns: str, title: str = "", caption: str = "", lines: bool = False
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A value per row of a table. `cell`: returns its text for a row.
+    """Column of a table. `cell`: returns its text for a row.
 
     `under`: index of the column to whose cell the text is appended (-1: the column before); None: it has its own
     column. `pattern`: how the text is appended; an empty text adds nothing. `shown`: False to omit it.

@@ -140,7 +140,7 @@ def list_plans(session: Session) -> None:
 
 @connected
 def list_tasks(session: Session) -> None:
-    """List tasks and their progress; tasks that wait for the leader are last."""
+    """List tasks (requested moves and splits) and their progress; tasks that wait for the leader are last."""
     session.show(lambda client: client.get("tasks"), typed(list[TaskView], tasks))
 
 
@@ -180,7 +180,7 @@ def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
 
 
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
-    """Wait until a task has ended and return it. Raises CliError if it runs at `deadline` (monotonic seconds).
+    """Wait until a task has ended and return it. Raises CliError if it still runs at `deadline` (monotonic seconds).
 
     `name`: id of the task. `moves`: number of its moves, for the progress.
     """
@@ -247,7 +247,7 @@ def _finished(row: Finish, measure: str) -> str:
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
     end = f"max/mean of {measure} {units.multiple(row.max_mean)}, {counts}, about {about}"
-    return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
+    return f"when finished: {end}" if row.complete else f"not finished after the simulated cycles: {end}"
 
 
 def _loads(answer: PlanView, layout: TableLayout) -> Table:

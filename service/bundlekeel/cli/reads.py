@@ -56,7 +56,7 @@ def brokers(
         ),
     ] = "name",
 ) -> None:
-    """Show the load of each broker: latest report, short and long term, bundles in transit to it, verdict."""
+    """Show the load of each broker: latest report, short- and long-term averages, bundles in transit to it, verdict."""
 
     def fetch(client: Client) -> Any:
         rows, field = client.get("brokers"), _SORTED_BY.get(sort)
@@ -86,7 +86,7 @@ def bundles(
         ),
     ] = 50,
 ) -> None:
-    """Show the load of each bundle: latest, short and long term; whether it may move, and its destination."""
+    """Show the load of each bundle: latest, short- and long-term averages; whether it may move, and its destination."""
 
     def fetch(client: Client) -> Any:
         rows = client.rows("bundles", broker=broker, namespace=namespace, limit=limit)
@@ -96,7 +96,7 @@ def bundles(
 
     rows = session.show(fetch, typed(list[BundleView], tables.bundles))
     if rows is not None and len(rows) == limit:
-        typer.echo(f"only the {limit} largest; more: --limit", err=True)
+        typer.echo(f"only the {limit} bundles with the most load; more: --limit", err=True)
 
 
 @connected

@@ -1,4 +1,4 @@
-"""`bundlekeel run`: the sidecar itself. To save memory this module does not import the other commands."""
+"""`bundlekeel run`: runs the sidecar. To save memory this module does not import the other commands."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         config: ConfigOption = None,
         mode: Annotated[
             Mode | None,
-            typer.Option("--mode", help="Mode, instead of the mode in the file; also the ceiling."),
+            typer.Option("--mode", help="Mode and ceiling, instead of the mode in the settings file."),
         ] = None,
         force_mixed: Annotated[
             bool,
             typer.Option(
                 "--force-mixed",
-                help="Act although brokers run different load managers: among brokers of the class that started last.",
+                help="Act although load managers differ, but only on brokers with the load manager that started last.",
             ),
         ] = False,
     ) -> None:

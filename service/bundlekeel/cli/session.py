@@ -154,7 +154,7 @@ class Session:
     watch: Watch = field(default_factory=Watch)
 
     def show(self, fetch: Callable[[Client], Any], render: Render) -> Any:
-        """Print the result of `fetch` and return it; with `--watch` repeat both and return the last result."""
+        """Print the result of `fetch` and return it; with `--watch`, repeat this and return the last result."""
         return show(lambda: fetch(self.client), render, self.output, self.watch)
 
     def state(self) -> State:
@@ -210,7 +210,7 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
 def lines_and_records(limit: int | None, span: Mapping[str, int | None], output: Output) -> tuple[int, int]:
     """Return how many lines to show and how many records to request: a table line can merge many cycles.
 
-    Without --limit: all records of a period, else 20 lines.
+    Without --limit: all records if `span` is a period, else 20 lines.
     """
     lines = limit or (_MOST_RECORDS if any(span.values()) else 20)
     return lines, lines if output in (Output.JSON, Output.YAML) else min(_MOST_RECORDS, _FOLDED * lines)
@@ -285,12 +285,12 @@ def connected(command: Callable[..., Any]) -> Callable[..., None]:
 
 
 def may_connect(command: Callable[..., Any]) -> Callable[..., None]:
-    """Wrap a command that takes `sidecar` and connects only in some cases: add the options without `--watch`."""
+    """Wrap a command that takes `sidecar` and may connect to it: add the options of `connected` without `--watch`."""
     return _wrap(command, watch=False, always=False)
 
 
 def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
-    """Wrap a command that takes `session` and changes something: add the options without `--watch`."""
+    """Wrap a command that takes `session` and changes something: add the options of `connected` without `--watch`."""
     return _wrap(command, watch=False)
 
 

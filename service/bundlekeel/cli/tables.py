@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 # If the most loaded broker has a lower score than this, a ratio of loads has no meaning.
 _IDLE = 0.01
 _NAME_WIDTH = 38
-_ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
+_ABOVE = (
+    "latest, short and long term: msg/s above B/s, in and out together; +: bundle in transit, with age; "
+    "*: limit from the settings"
+)
 
 _BROKERS_LEGEND = (
     "latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles in transit; "
@@ -56,7 +59,7 @@ _CODE_STYLES: dict[str, str] = {
 
 
 def coded(code: str | None) -> Text:
-    """Return a code in its color."""
+    """Return a reason code, such as `Overloaded`, in its color."""
     return Text(code or "", style=_CODE_STYLES.get(code or "", ""))
 
 
@@ -130,20 +133,20 @@ def _summary(state: State, answer: Status) -> Table:
     grid.add_row("imbalance", _imbalance(state.imbalance, answer.brokers))
     grid.add_row("ledger", _ledger(state))
     if state.intents:
-        grid.add_row("intents", Text(f"of an earlier leader, open: {', '.join(state.intents)}", style=_WARN))
+        grid.add_row("intents", Text(f"unfinished, of an earlier leader: {', '.join(state.intents)}", style=_WARN))
     grid.add_row("ready", _ready(answer))
     return grid
 
 
 def _requests(operations: Json) -> str:
-    """Return the number of active requests by kind; without a pause of everything, which has its own line."""
+    """Return the number of active operators' requests by kind, without a pause of everything: it has its own line."""
     counts = {kind: len(operations.get(f"{kind}s", ())) for kind in ("drain", "cordon", "warm", "pin", "exclusion")}
     counts["paused scope"] = sum(1 for row in operations.get("pauses", ()) if row["scope"])
     return ", ".join(numbered(count, kind) for kind, count in counts.items() if count)
 
 
 def mode(state: State) -> Text:
-    """Return the mode, its ceiling, and whether plans are executed."""
+    """Return the mode, its ceiling (the mode of the settings file), and whether plans are executed."""
     text = Text(f"{state.mode} (ceiling {state.mode_ceiling})")
     if state.acting:
         return text.append(", acting", style=_GOOD)
@@ -154,14 +157,14 @@ def mode(state: State) -> Text:
         if not code and state.mode == "act":
             return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
     if code and _is_over(code, state):
-        return text.append(f", decided again in the next cycle (the last one had {code})", style=_DIM)
+        return text.append(f", acting is decided again in the next cycle (the last cycle had {code})", style=_DIM)
     meaning, separator, remedy = explain(code or "").partition("; ")
     reason = f" ({code}: {meaning}{f': {detail}' if detail else ''}{separator}{remedy})" if code else ""
     return text.append(f", not acting{reason}", style=_DIM)
 
 
 def _is_over(code: str, state: State) -> bool:
-    """Return whether an operator has removed the obstacle of the last cycle since then."""
+    """Return whether an operator has removed the last cycle's obstacle since that cycle."""
     last = state.takeover
     start_ms = last.wall_ms if last is not None and last.active else 0
     return (
@@ -362,7 +365,7 @@ def _preallocated(row: BrokerView, *, wide: bool) -> str:
 
 
 def split_name(bundle: str, *, longest: int = 40) -> str:
-    """Return a long bundle name in two lines, broken before its range."""
+    """Return a long bundle name in two lines, broken before its hash range."""
     namespace, _, span = bundle.rpartition("/")
     return bundle if len(bundle) <= longest else f"{namespace}/\n{span}"
 
@@ -389,7 +392,6 @@ def _bundles(rows: Sequence[BundleView], layout: TableLayout) -> Table:
 
 
 def _bundle_columns(layout: TableLayout) -> list[Column[BundleView]]:
-    """Return the columns of the table of bundles in this layout."""
     wide, stacked = layout.wide, layout.stacked
     sheet = wide and stacked
     below, above = 0 if stacked else None, -1 if sheet else None
@@ -439,8 +441,7 @@ def _may_move(row: BundleView) -> Text:
 
 
 def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
-    """Render one row per topic, partition or bundle. `unowned` is a valid state: do not assign the bundle because of
-    it."""
+    """Render one row per topic, partition or bundle, with its owner. `unowned` is a valid state, and no error."""
     topics = any(row.topic for row in rows)
     if layout.stacked:
         # Do not break names, so that they can be copied: print the other columns below them.

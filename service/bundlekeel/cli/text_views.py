@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 def why(answer: WhyView, layout: TableLayout) -> RenderableType:
-    """Render why a bundle or broker is as it is: one sentence, its codes, the history, and what would change it."""
+    """Render the explanation of a bundle's or broker's state: a sentence, codes, history, and what would change it."""
     name = Text(f"{answer.kind} {answer.name}", style="bold")
     if answer.broker and answer.kind != "broker":
         name.append(f" on {answer.broker}", style="not bold")
@@ -79,7 +79,7 @@ def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout, lines: int) -> R
 
 
 def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> RenderableType:
-    """Render one line per record: action, place and reason. `lines`: show only this many newest ones; 0: all."""
+    """Render one line per journal record: action, place and reason. `lines`: number of newest lines to show; 0: all."""
     if not rows:
         return _NOTHING
     apart = layout.wide and not layout.stacked
@@ -107,7 +107,7 @@ def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> Render
 
 
 def _duration(seconds: float | Mapping[str, float] | None) -> str:
-    """Return the duration of a record's work as text; `seconds` of a cycle contains its parts and their total."""
+    """Return a duration as text. `seconds`: a number, or for a cycle the seconds of each step and `total`."""
     total = seconds.get("total") if isinstance(seconds, Mapping) else seconds
     return "" if total is None else units.age(total)
 
@@ -129,7 +129,7 @@ def _collapsed(rows: Sequence[R], key_of: Callable[[R], Any]) -> list[tuple[R, i
 
 
 def _same_cycle(row: Json) -> Any:
-    """Return the key for merging records: cycles with equal keys are merged. None: not a cycle."""
+    """Return the key of a journal record: consecutive cycles with equal keys are merged. None: not a cycle."""
     return (row.get("code"), row.get("planned"), row.get("obstacle")) if row.get("kind") == "cycle" else None
 
 
@@ -173,7 +173,7 @@ def _what(row: Json, layout: TableLayout) -> str:
 
 
 def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
-    """Render a period as one sentence, then counts, the longest overloads, and the requests to this sidecar."""
+    """Render the summary of a period: one sentence, counts, the longest overloads, and requests to this sidecar."""
     grid = output.grid("bold")
     for title, *lines in _summary_rows(answer):
         for number, line in enumerate(lines):
@@ -202,13 +202,13 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
     if answer.effects:
         gain = answer.gain or 0.0
         peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
-        yield ["what they did", f"{_counts(answer.effects)}; {peak}"]
-    yield ["not carried out", *map(_reason_line, answer.obstacles)]
+        yield ["effects", f"{_counts(answer.effects)}; {peak}"]
+    yield ["not executed", *map(_reason_line, answer.obstacles)]
     yield ["not moved", *map(_reason_line, answer.refusals)]
     overloads = [(row, units.age((row.until_ms - row.since_ms) / 1000)) for row in answer.overloads]
     yield ["overloads", *(f"{units.moment(row.since_ms)}, {time}: {row.sentence}" for row, time in overloads)]
     requests = [f"{units.moment(row.wall_ms)}, {row.by}: {row.what} ({row.reason})" for row in answer.people]
-    yield ["people", *requests, _ONLY_THIS_SIDECAR]
+    yield ["operators", *requests, _ONLY_THIS_SIDECAR]
     if answer.refused_requests:
         yield ["refused", f"{numbered(answer.refused_requests, 'request')}; see `bundlekeel journal --kind audit`"]
 
@@ -257,7 +257,7 @@ def _mark(row: Check) -> Text:
 
 
 def change(answer: Json, _: TableLayout) -> RenderableType:
-    """Render `takeover` and `handback`: one line per broker, then the warnings and who splits bundles."""
+    """Render the result of `takeover` or `handback`: one line per broker, the warnings, and who splits bundles."""
     drawn = table("broker", "sheds before", "sheds after", "as wanted", "detail")
     for row in answer["brokers"]:
         mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
@@ -265,7 +265,7 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
     parts: list[RenderableType] = [drawn]
     parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
     if answer.get("split"):
-        parts.append(Text(f"splits from now on: {answer['split']}"))
+        parts.append(Text(f"bundles are split by: {answer['split']}"))
     return Group(*parts)
 
 

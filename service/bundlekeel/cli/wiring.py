@@ -1,7 +1,7 @@
 """Protocol with the functions of commands that work without a running sidecar.
 
-The CLI must not import adapters (import contract), so the package `wiring` implements the protocol. All methods are
-synchronous and run their own event loop. They raise only errors of `model.errors`.
+The CLI must not import modules that connect to brokers and stores (import contract), so the package `wiring` implements
+the protocol. All methods are synchronous and run their own event loop. They raise only errors of `model.errors`.
 """
 
 from __future__ import annotations
@@ -44,21 +44,18 @@ class Wiring(Protocol):
         """
 
     def last_takeover(self, settings: LoadedSettings) -> tuple[Split, tuple[str, ...]]:
-        """Return who splits bundles since the last takeover, active or ended, and its namespaces; (): whole cluster.
-
-        Raises Conflict if there was none.
-        """
+        """Return `split` and `namespaces` of the last takeover, active or ended. Raises Conflict if there was none."""
 
     def handback(
         self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
     ) -> Json:
         """Restore the settings that `takeover` changed; return the same fields as `takeover`.
 
-        Without a takeover nothing changes, and `ok` is True for brokers that shed.
+        If no takeover is active, nothing changes, and `ok` is True for brokers that shed.
         """
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
-        """Do a handback if no cycle was completed for `after` seconds, nor in the next `confirm` seconds.
+        """Do what `handback` does if no cycle was completed for `after` seconds, nor in the next `confirm` seconds.
 
         Returns {state: not_taken_over|alive|dead|restored|incomplete, sentence, completed_ms, age_seconds, epoch,
         takeover: {...}|None, brokers, warnings, split, done}. The last four are the fields of `handback`.

@@ -52,7 +52,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """One line of the file: name, role, and the hash of the secret."""
+    """One line of the tokens file: name, role, and the hash of the token's secret."""
 
     principal: Principal
     n: int
@@ -62,7 +62,7 @@ class TokenLine:
     digest: bytes
 
     def matches(self, secret: str) -> bool:
-        """Return whether this is the secret. The time does not depend on the secret."""
+        """Return whether `secret` is the token's secret, in a time that does not depend on it."""
         digest = _hashed(secret, self.salt, self.n, self.r, self.p, len(self.digest))
         return hmac.compare_digest(digest, self.digest)
 
@@ -71,7 +71,7 @@ _NO_PRINCIPAL: Final = TokenLine(Principal("", ""), _N, _R, _P, b"\0" * 16, b"\0
 
 
 def new_token(name: str, role: str) -> tuple[str, str]:
-    """Return a new token and its line for the file. Raises ConfigError if name or role is invalid."""
+    """Return a new token and its line for the tokens file. Raises ConfigError if name or role is invalid."""
     if NAME.fullmatch(name) is None:
         raise ConfigError(
             f"{name!r} is not a valid name", field="name", value=name, allowed="letters, digits, _ - @, up to 64"
@@ -85,7 +85,7 @@ def new_token(name: str, role: str) -> tuple[str, str]:
 
 
 def read_lines(text: str, origin: str) -> list[TokenLine]:
-    """Return the lines of a file, without empty lines and comments (#).
+    """Parse the text of a tokens file and return its lines, without empty lines and comments (#).
 
     Raises ConfigError with the number of a malformed line, but not its text, which may be a token."""
     lines = []
@@ -116,15 +116,12 @@ class TokensFile:
         self._remembered: dict[bytes, Principal] = {}
 
     def recall(self, token: str) -> Principal | None:
-        """Return the principal of a token that was found valid before, with the same file; else None.
-
-        Takes little time.
-        """
+        """Return the caller (principal) of a token that `check` accepted since the file changed; else None. Fast."""
         self._refresh()
         return self._remembered.get(self._mark(token))
 
     def check(self, token: str) -> Principal | None:
-        """Return the principal of a token; None: invalid. Run it in a thread: it always takes about 40 ms of CPU."""
+        """Return the caller (principal) of a token; None: invalid. Run it in a thread: it needs about 40 ms of CPU."""
         name, _, secret = token.removeprefix(_PREFIX).partition(".")
         lines = self._lines
         candidates = [line for line in lines if line.principal.name == name] or [_NO_PRINCIPAL]
@@ -167,13 +164,13 @@ class Credentials:
         self._keys = keys
 
     def recall(self, token: str) -> Principal | None:
-        """Return the principal of a token if that needs little time; else None."""
+        """Return the caller (principal) of a token if no slow hash is needed to check it; else None."""
         if token.startswith(_PREFIX):
             return self._tokens.recall(token) if self._tokens is not None else None
         return self._keys.check(token) if self._keys is not None else None
 
     def check(self, token: str) -> Principal | None:
-        """Return the principal of a token after `recall` returned None; None: invalid. Run it in a thread."""
+        """Return the caller of a token for which `recall` returned None; None: invalid. Run it in a thread."""
         if self._tokens is not None and token.startswith(_PREFIX):
             return self._tokens.check(token)
         return None

@@ -1,4 +1,4 @@
-"""Describe the effective settings: every key with value, origin, Pulsar's keys, unit and reason, and warnings."""
+"""Describes the settings in effect: each key with value, origin, Pulsar's keys, unit and purpose. Warns of mistakes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def differences(before: LoadedSettings, after: LoadedSettings) -> dict[str, tupl
 
 
 def as_tree(described: Iterable[Json]) -> Json:
-    """Return the rows nested as in a settings file. Patterns of `capacity` may contain dots."""
+    """Return the values of rows of `describe`, nested as in a settings file. `capacity` patterns may contain dots."""
     tree: Json = {}
     for row in described:
         parts = row["key"].split(".")
@@ -145,7 +145,7 @@ def warnings_of(settings: Settings) -> list[str]:
 
 
 def folder_warnings(loaded: LoadedSettings) -> list[str]:
-    """Return one sentence per missing directory of stores, or of files that the sidecar writes."""
+    """Return one sentence per missing directory to which the sidecar or a feature writes files."""
     written = [
         (key, str(file), place.parent, "the sidecar")
         for key in ("journal.path", "api.socket", *feature_folders())
@@ -172,7 +172,7 @@ def _of_cluster(settings: Settings) -> list[str]:
 
 
 def _warning(key: str, value: object, what: str, better: str) -> str:
-    """Return a warning in the form of a problem."""
+    """Return a warning as text: key, value, what is wrong, and a better value."""
     return f"{key}{'' if value is None else f' = {spelled(value)}'}: {what} (better: {better})"
 
 
@@ -226,7 +226,7 @@ def _of_strategy(settings: Settings) -> list[str]:
 
 
 def _of_percent(settings: Settings) -> list[str]:
-    """Return warnings for ratios instead of percents. Parameters with a small default may be below 1 %."""
+    """Return warnings for percentages that look like ratios. Parameters with a small default may be below 1 %."""
     usual: Json = defaults()
     return [
         _warning(
@@ -287,7 +287,7 @@ def _of_features(settings: Settings) -> list[str]:
 
 
 def _contradictions(settings: Settings) -> list[str]:
-    """Return warnings for allowed values that together prevent all moves, or make one of them useless."""
+    """Return warnings for allowed values that together prevent all moves, or give one value no effect."""
     params, counters, warnings = to_parameters(settings).values, settings.counters, []
     if settings.mode == "act":
         for name in ("max_moves_per_cycle", "max_moves_per_hour"):
@@ -365,7 +365,7 @@ def _of_windows(settings: Settings) -> list[str]:
 
 
 def _without_effect(settings: Settings) -> list[str]:
-    """Return warnings for parameters that only Pulsar's own classes use."""
+    """Return warnings for parameters that have no effect without `compat` (exact copies of Pulsar's strategies)."""
     if settings.compat != "none":
         return []
     unused = [(spec, value) for name, value in settings.parameters.items() if (spec := BY_NAME[name]).instead]

@@ -1,4 +1,4 @@
-"""Checks of the settings that features add."""
+"""Checks that optional features add for their own settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FeatureChecks:
 
 
 def feature_folders() -> list[str]:
-    """Return the keys of directories that features write to."""
+    """Return the settings keys of directories that features write to."""
     return [key for checks in feature_checks() for key in checks.folders]
 
 

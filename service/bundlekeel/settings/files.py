@@ -1,4 +1,4 @@
-"""Files that operators name, read up to a limit: `/dev/zero` has no end."""
+"""Reads files that operators name, up to a limit, because a file such as `/dev/zero` has no end."""
 
 from __future__ import annotations
 

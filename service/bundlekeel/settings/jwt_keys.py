@@ -46,7 +46,7 @@ class JwtKeys:
         self._keys = _public_keys(path)
 
     def check(self, token: str) -> Principal | None:
-        """Return the principal of a JWT; None: it is not valid. Takes little time."""
+        """Return the caller (principal) of a JWT; None: it is not valid. Takes little time."""
         self._refresh()
         for key, algorithms in self._keys:
             try:

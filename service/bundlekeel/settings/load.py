@@ -48,7 +48,7 @@ class LoadedSettings:
     path: Path | None = None
 
     def demand_store(self) -> None:
-        """Raises ConfigError if `metadata_store` is not set; it names the settings file, if there is one."""
+        """Raises ConfigError if `metadata_store` is not set. The error names the settings file, if there is one."""
         if self.settings.metadata_store is None and self.path is not None:
             allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar"
             raise problem("it is missing", path=("metadata_store",), origin=f"file:{self.path}", allowed=allowed)
@@ -61,7 +61,7 @@ class LoadedSettings:
         return self.path.resolve().parent / file
 
     def value(self, key: str) -> Any:
-        """Return the value of a dotted key."""
+        """Return the value of a setting by its dotted key, such as `cycle.interval`."""
         value: Any = self.settings
         for part in key.split("."):
             value = getattr(value, part)
@@ -69,7 +69,7 @@ class LoadedSettings:
 
     @classmethod
     def defaults(cls) -> LoadedSettings:
-        """Return the settings without any source."""
+        """Return the default settings, without reading any source."""
         return load_settings(None, environ={})
 
 

@@ -1,6 +1,6 @@
 """The settings of a sidecar as one frozen tree. The descriptions of the fields generate docs/reference/settings.md.
 
-Durations are written as `10s`, `500ms`, `1m` or as seconds, and are seconds here. `settings.load` reads the sources.
+Durations are written as `10s`, `500ms`, `1m` or as seconds; fields contain seconds. `settings.load` reads the sources.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class AdminSettings(Section):
     read_timeout: Duration = Field(
         default=90.0,
         ge=1,
-        description="time-out until it responds; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
+        description="time-out of a response; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
     )
     max_redirects: int = Field(
         default=5, ge=0, le=20, description="highest number of redirects (307) to follow, only to known brokers"
@@ -116,9 +116,7 @@ class AdminSettings(Section):
     tls_key_file: Path | None = Field(
         default=None, description="private key of the client certificate, PEM, not encrypted"
     )
-    prefer_tls: bool = Field(
-        default=False, description="use the brokers' encrypted addresses; always used with a token"
-    )
+    prefer_tls: bool = Field(default=False, description="use the brokers' encrypted addresses; a token turns this on")
 
     @property
     def encrypted_first(self) -> bool:
@@ -206,7 +204,7 @@ class CapacitySettings(Section):
         return self
 
     def override(self, pattern: str) -> CapacityOverride:
-        """Return these limits as the model uses them."""
+        """Return these limits in the form that the snapshot uses. `pattern`: matches the ids of their brokers."""
         ignored = tuple(name for name in ("cpu", "bandwidth", "direct_memory") if getattr(self, name))
         return CapacityOverride(
             pattern=pattern,
@@ -391,7 +389,7 @@ class Settings(BaseSettings):
     )
     force_mixed: bool = Field(
         default=False,
-        description="act despite different load managers, among the brokers of the class that started last",
+        description="act although load managers differ, but only on brokers with the load manager that started last",
     )
     adopt_broker_settings: bool = Field(
         default=False,
@@ -523,7 +521,7 @@ class Settings(BaseSettings):
 
     @property
     def reviewed(self) -> bool:
-        """Whether a second operator must approve a request."""
+        """Whether a second operator must approve plans and manual moves."""
         return self.review == "required"
 
     @property
@@ -547,5 +545,5 @@ class Settings(BaseSettings):
 
     @property
     def capacity_overrides(self) -> tuple[CapacityOverride, ...]:
-        """The `capacity` section as the model uses it, in the order of the file."""
+        """The limits of the section `capacity`, in the order of the file."""
         return tuple(item.override(pattern) for pattern, item in self.capacity.items())

@@ -78,7 +78,7 @@ TOP_LEVEL = ("strategy", "placement", "compat")
 
 @dataclass(frozen=True, slots=True)
 class GivenParameter:
-    """One parameter with its written `key`, and its value in Bundlekeel's unit."""
+    """One parameter: the `key` under which a source sets it, and its value in Bundlekeel's unit."""
 
     key: str
     value: object
@@ -129,10 +129,10 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
 
 
 def check_compat(release: str, names: Iterable[str]) -> None:
-    """Import Pulsar's own classes if `compat` is a release.
+    """Import the package `compat`, exact copies of Pulsar's strategies, if `release` is a Pulsar release.
 
-    Raises ConfigError if the package `compat` is missing, or if `compat` is none and one of these parameters was
-    replaced by another.
+    Raises ConfigError if the package is missing, or if `release` is none and one of the parameters `names` was replaced
+    by another.
     """
     if release != "none":
         try:
@@ -248,7 +248,7 @@ def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:
 
 
 def takes_durations(spec: ParameterSpec) -> bool:
-    """Return whether the unit is seconds. By Bundlekeel's name, such a value can be written as a duration (`30m`)."""
+    """Return whether Bundlekeel's unit is seconds: then the settings can contain a duration such as `30m`, too."""
     return spec.unit.startswith("seconds")
 
 

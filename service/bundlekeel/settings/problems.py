@@ -64,7 +64,7 @@ def spelled(value: object) -> str:
 
 
 def from_pydantic(error: ValidationError, origins: Mapping[KeyPath, str], below: KeyPath = ()) -> list[ConfigError]:
-    """Translate the errors of a validation. `below`: the path of the validated section in the settings."""
+    """Return pydantic's errors as problems. `below`: the path of the validated section in the settings."""
     items: list[Any] = list(error.errors(include_url=False))
     return [_translate({**item, "loc": (*below, *item["loc"])}, origins) for item in items]
 
@@ -72,7 +72,7 @@ def from_pydantic(error: ValidationError, origins: Mapping[KeyPath, str], below:
 def origin_of(path: KeyPath, origins: Mapping[KeyPath, str]) -> str:
     """Return where a key is written. If no source sets it, use a section around the key, or a key below it.
 
-    For a key that is missing in the settings file, this is the file without a line number.
+    For a key that is missing in the settings file, the result is the file without a line number.
     """
     if path in origins:
         return origins[path]

@@ -28,7 +28,7 @@ SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRow:
-    """One key: its default (as Python value), allowed values, and purpose."""
+    """One settings key: its default (a Python value), allowed values, and purpose."""
 
     key: str
     default: object
@@ -47,7 +47,7 @@ def rows() -> tuple[SettingRow, ...]:
 
 @cache
 def by_key() -> dict[str, SettingRow]:
-    """Return the rows by dotted key."""
+    """Return the rows of all settings by dotted key."""
     return {row.key: row for row in rows()}
 
 
@@ -71,7 +71,7 @@ def children(path: tuple[str, ...]) -> list[str]:
 
 
 def _item_at(path: tuple[str, ...]) -> tuple[type[BaseModel] | None, tuple[str, ...]]:
-    """Return the model of the item at `path`, and the path inside it; (None, path): there is no item."""
+    """Return the model of the list or mapping item that `path` enters, and the rest of `path`; None: it enters none."""
     model: type[BaseModel] = Settings
     for depth, part in enumerate(path[:-1], start=1):
         if part not in model.model_fields:
@@ -122,7 +122,7 @@ def is_secret(path: tuple[str, ...]) -> bool:
 
 
 def parameter_allowed(spec: ParameterSpec) -> str:
-    """Return range and kind of a parameter, in Bundlekeel's unit."""
+    """Return the allowed values of a parameter as text, in Bundlekeel's unit."""
     default = defaults()[spec.name]
     if spec.choices:
         return ", ".join(choices(spec.name))

@@ -124,7 +124,7 @@ def _unlike(value: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:
 
 
 class NotifySettings(Section):
-    """Receivers of notifications of executions, stops, findings and adoptions. None by default."""
+    """Receivers of notifications: executions, stops, findings and adoption of thresholds. None by default."""
 
     webhooks: Annotated[tuple[WebhookSettings, ...], WEBHOOKS_WORDS] = Field(
         default=(), description="receivers of JSON over HTTP; their addresses are secrets"
@@ -167,13 +167,13 @@ class CountersSettings(Section):
         default=15.0,
         ge=1,
         le=3600,
-        description="time between two reads of a broker while loads do not change; longer for a large page",
+        description="time between two reads of a broker while loads do not change; longer if its metrics page is large",
     )
     quick_interval: Duration = Field(
         default=3.0,
         ge=1,
         le=60,
-        description="time between two reads during changes: a new leader, a broker, moves, a load",
+        description="time between two reads after changes of the leader, brokers, bundle owners or loads",
     )
     max_topics: int = Field(
         default=300_000,
@@ -212,7 +212,7 @@ class PrometheusSettings(Section):
     tls_trust_certs_file: Path | None = Field(
         default=None, description="PEM file of trusted certificates; null: the system's"
     )
-    tls_verify: bool = Field(default=True, description="verify its certificate and host name")
+    tls_verify: bool = Field(default=True, description="verify certificate and host name of Prometheus")
 
     @model_validator(mode="after")
     def _one_token(self) -> PrometheusSettings:

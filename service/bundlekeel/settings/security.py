@@ -27,7 +27,7 @@ class ApiAuthSettings(Section):
         min_length=1,
         description="claim with viewer, operator or admin, or a list that contains one; dots separate nested claims",
     )
-    anonymous_reads: bool = Field(default=False, description="GET needs no credentials, although other requests do")
+    anonymous_reads: bool = Field(default=False, description="GET needs no credentials, only other requests do")
     failures_per_minute: int = Field(
         default=10, ge=1, le=10_000, description="failures from one address per minute before it gets 429"
     )
@@ -55,18 +55,18 @@ class ApiAuthSettings(Section):
 class ApiTlsSettings(Section):
     """HTTPS for the API, and the certificates for requests to other sidecars."""
 
-    cert_file: Path | None = Field(default=None, description="PEM certificate chain; files are read again on change")
-    key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
+    cert_file: Path | None = Field(default=None, description="PEM certificate chain; re-read when it changes")
+    key_file: Path | None = Field(default=None, description="private key of cert_file, PEM, not encrypted")
     client_ca_file: Path | None = Field(
-        default=None, description="PEM; only clients with a certificate of these get through, probes included"
+        default=None, description="PEM file of CAs; clients, also probes, need a certificate from one of these CAs"
     )
     trust_certs_file: Path | None = Field(
-        default=None, description="PEM bundle the other sidecars' certificates are checked with; null: the system's"
+        default=None, description="PEM file that verifies other sidecars' certificates; null: the system's"
     )
 
     @property
     def on(self) -> bool:
-        """Whether the API speaks https."""
+        """Whether the API uses https."""
         return self.cert_file is not None
 
     @model_validator(mode="after")
@@ -78,19 +78,22 @@ class ApiTlsSettings(Section):
 
 
 class StoreSecuritySettings(Section):
-    """Identity and TLS towards ZooKeeper, for the metadata and the configuration store alike."""
+    """Identity and TLS for ZooKeeper, used for both the metadata store and the configuration store."""
 
     sasl_username: str | None = Field(default=None, min_length=1, description="SASL DIGEST-MD5 user name")
-    sasl_password: SecretStr | None = Field(default=None, description="its password; better kept in a secret file")
+    sasl_password: SecretStr | None = Field(default=None, description="password of this user; a secret file is safer")
     acl: Literal["auto", "creator", "open"] = Field(
         default="auto",
-        description="of nodes we create: creator (this identity alone), open (all), auto (creator with an identity)",
+        description="access to created nodes: creator (only this identity), open (all), auto (creator if there is an "
+        "identity, else open)",
     )
-    tls: bool = Field(default=False, description="ZooKeeper's secure client port")
-    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
+    tls: bool = Field(default=False, description="use TLS; the address then has ZooKeeper's secure client port")
+    tls_trust_certs_file: Path | None = Field(
+        default=None, description="PEM file of trusted certificates; null: the system's"
+    )
     tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain")
-    tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
-    tls_verify: bool = Field(default=True, description="check certificate and host name of the servers")
+    tls_key_file: Path | None = Field(default=None, description="private key of the client certificate, PEM")
+    tls_verify: bool = Field(default=True, description="verify certificate and host name of ZooKeeper")
 
     @field_validator("sasl_username")
     @classmethod

@@ -48,8 +48,8 @@ Layer = dict[KeyPath, Written]
 class SettingsSource(InitSettingsSource):
     """A source whose values keep their origin. Parameters have Bundlekeel's names.
 
-    So a source can override another one with either name of a parameter. `problems`: parameters that are not valid, and
-    therefore not in `values`.
+    So a source can override another one with either name of a parameter. `problems`: errors of invalid parameters,
+    which are not in `values`.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -93,7 +93,7 @@ def _unreadable(subject: str, error: OSError | UnicodeDecodeError, origin: str, 
 
 
 def read_environment(environ: Mapping[str, str]) -> Layer:
-    """Read the variables `BUNDLEKEEL__*`. An empty one has no effect. Raises ConfigErrors if one is not JSON."""
+    """Read the variables `BUNDLEKEEL__*`, except empty ones. Raises ConfigErrors if one must be JSON and is not."""
     layer: Layer = {}
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and environ[name] != "":
@@ -148,7 +148,7 @@ def _read_text(name: str, text: str, origin: str) -> Layer:
 
 
 def _path_of(name: str) -> KeyPath:
-    """Return the path of a variable. Case counts only in patterns of `capacity` and in unknown parameters."""
+    """Return the settings path of a variable. Case counts only in patterns of `capacity` and in unknown parameters."""
     section, *rest = name.split("__")
     if section.lower() == "parameters":
         spellings = {key.lower(): key for key in (*BY_NAME, *BY_PULSAR_KEY)}
@@ -186,7 +186,7 @@ def origins_in_lists(layer: Layer) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _nest(layer: Layer) -> dict[str, Any]:
-    """Return the values of a source as nested mappings. Validation rejects a plain value in place of a section."""
+    """Return the values of a source as nested mappings. If a section is a plain value, validation rejects it later."""
     tree: dict[str, Any] = {}
     for path, (value, _) in layer.items():
         node = tree

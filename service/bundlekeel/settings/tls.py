@@ -1,6 +1,6 @@
 """TLS contexts from PEM files that are read again when they change: certificates are renewed at run time.
 
-Each handshake uses the files as they are then. Existing connections are not affected. If new files are unusable (half
+Each handshake uses the current files. Existing connections are not affected. If new files are unusable (half
 written, key of another certificate), the last usable ones stay in effect, and that is logged once.
 """
 

@@ -55,7 +55,7 @@ class InvalidSetting(ValueError):
 
 
 def together(section: BaseModel, one: str, other: str) -> None:
-    """Raises InvalidSetting, for the missing key, if only one of two keys is set that need each other."""
+    """Raises InvalidSetting, for the missing key, if only one of the keys `one` and `other` is set."""
     missing = [name for name in (one, other) if getattr(section, name) is None]
     if len(missing) == 1:
         what = f"{one} and {other} go together; {missing[0]} is missing"
@@ -87,7 +87,7 @@ def _store_address(value: str) -> str:
 
 
 def check_ports(addresses: str) -> None:
-    """Raises InvalidSetting if the port is invalid."""
+    """Raises InvalidSetting if a port in `addresses` is not from 1 to 65535."""
     for port in re.findall(r":(\d+)(?=[,/]|$)", addresses):
         try:
             integer(port, field="port", lowest=1, highest=65_535)
@@ -105,7 +105,7 @@ def _listening(value: str) -> str:
 
 
 def history_place(value: str) -> str:
-    """Return the value. Raises InvalidSetting if it is neither a directory nor the address of a store."""
+    """Return the value. Raises InvalidSetting if it is neither a directory nor the address of a file store."""
     if fault := place_fault(value):
         raise InvalidSetting(fault, hidden=True)
     scheme, mark, _ = value.partition("://")

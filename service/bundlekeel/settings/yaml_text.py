@@ -72,7 +72,7 @@ def read_mapping(text: str, *, origin: str) -> dict[str, Any]:
 
 
 def count_values(value: object, counts: dict[int, int] | None = None) -> int:
-    """Return the number of values if each alias is written out. `counts`: cache by `id` of a mapping or list."""
+    """Return the number of values if each alias is written out. `counts`: cached counts by `id` of mapping or list."""
     counts = {} if counts is None else counts
     if not isinstance(value, dict | list):
         return 1

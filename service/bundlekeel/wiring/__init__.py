@@ -24,7 +24,7 @@ _NEEDLESS: Final = ("rich", "httpx._main")
 
 
 def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
-    """Run the `bundlekeel` command. `opened`: creates the adapters; None: the real ones."""
+    """Run the `bundlekeel` command. `opened`: creates the adapters; None: `outside.open_outside`."""
     # Handle SIGTERM: without a handler, the first process of a container ignores it and runs until it is killed.
     signal.signal(signal.SIGTERM, _end)
     with output_written():

@@ -1,4 +1,4 @@
-"""The machine's clocks, as the port `Clock`."""
+"""The machine's clocks, behind the protocol `ports.Clock`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SystemClock:
     """`ports.Clock` on Linux. The boot clock continues during suspend, so that no deadline is missed."""
 
     def __init__(self, wall: Callable[[], int] = _wall_ms) -> None:
-        """Start the clock. `wall`: the machine's wall clock, in Unix ms."""
+        """Start the clock. `wall`: reads the machine's wall clock, in Unix ms."""
         self._wall = wall
         self._began_ms, self._began = wall(), self.boot()
 

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Bootstrap:
-    """Implements `cli.wiring.Wiring` with the real adapters."""
+    """Implements `cli.wiring.Wiring` with connections to real brokers and stores."""
 
     def __init__(self, opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
         self._opened = opened or open_outside
@@ -88,7 +88,7 @@ class Bootstrap:
         return once(settings, partial(take_over, settings, tell=tell, **how))
 
     def last_takeover(self, settings: LoadedSettings) -> tuple[Split, tuple[str, ...]]:
-        """Return who splits bundles since the last takeover, active or ended, and its namespaces; (): whole cluster."""
+        """Return `split` and `namespaces` of the last takeover, active or ended. Raises Conflict if there was none."""
 
         async def run() -> tuple[Split, tuple[str, ...]]:
             async with connected(settings) as out:
@@ -101,11 +101,11 @@ class Bootstrap:
     def handback(
         self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
     ) -> Json:
-        """Restore the settings that the brokers had before the takeover."""
+        """Restore the settings that `takeover` changed at the brokers."""
         return once(settings, partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run, tell=tell))
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
-        """Restore the settings that the brokers had before the takeover, if no sidecar completes cycles any more."""
+        """Restore the settings that `takeover` changed at the brokers, if no sidecar completes cycles any more."""
         terms = FailsafeLimits(after_seconds=after, confirm_seconds=confirm, by=by)
         return once(settings, partial(failsafe, settings, terms=terms, dry_run=dry_run))
 

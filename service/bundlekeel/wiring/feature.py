@@ -34,9 +34,9 @@ class FeatureParts:
     """The parts of a feature in one running sidecar.
 
     `service`: operations for the routes of the feature; None: it has no routes. `tasks`: functions that run in
-    parallel to the cycles. `listeners`: functions that each cycle calls at its end. `limited`: returns those of the
-    passed namespaces with limited rates, because their bundles need a longer cool-down. `shadow`: returns results that
-    the report of the next cycle will contain.
+    parallel to the cycles. `listeners`: functions that each cycle calls at its end. `limited`: returns the passed
+    namespaces whose topics have rate limits: their bundles need a longer cool-down. `shadow`: returns results that the
+    report of the next cycle will contain.
     """
 
     service: object = None
@@ -57,13 +57,13 @@ class Feature:
         return None
 
     def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> Any:
-        """Return the feature's adapters, not connected yet. They become `Outside.adapters[NAME]`.
+        """Return the feature's clients of other systems, not connected yet. They become `Outside.adapters[NAME]`.
 
         Raises ConfigError if a setting or file cannot be used.
         """
 
     def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-        """Return a function that returns the current thresholds of the feature, which override the settings."""
+        """Return a function that returns strategy thresholds of the feature, which override the settings now."""
         return lambda _base: {}
 
     def parts(self, reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> FeatureParts:
@@ -74,7 +74,7 @@ class Feature:
         """Read the documents of the feature for `doctor`. Raises StoreError if one cannot be read."""
 
     async def forbid_uninstall(self, coordination: Coordination) -> None:
-        """Check whether brokers need the shared state. Raises Conflict if only it contains values to restore."""
+        """Raise Conflict if the shared state has the only copy of values that must be restored at the brokers."""
 
     async def preview_handback(self, out: Outside) -> list[str]:
         """Return what `hand_back` would restore, as messages for the operator."""
@@ -83,8 +83,8 @@ class Feature:
     async def hand_back(
         self, loaded: LoadedSettings, out: Outside, *, taken_over: bool, reason: str, by: str
     ) -> list[str]:
-        """Restore the values that brokers had before the feature. Returns messages for the operator.
+        """Restore the values at brokers that the feature changed. Returns messages for the operator.
 
-        `taken_over`: the handback also ended a takeover, so the takeover's record stops a leader that still runs.
+        `taken_over`: whether a takeover just ended, too; its record then stops a leader that still runs.
         """
         return []

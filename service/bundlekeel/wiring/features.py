@@ -40,7 +40,7 @@ def routes() -> list[FeatureRoutes]:
 
 
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-    """Return a function that returns the current thresholds of all features, which override the settings."""
+    """Return a function that returns strategy thresholds of all features, which override the settings now."""
     functions = [feature.adopted(loaded, shared_state) for feature in installed()]
     return lambda base: {name: value for adopted in functions for name, value in adopted(base).items()}
 
@@ -67,7 +67,7 @@ class Features:
         return [task for parts in self.parts.values() for task in parts.tasks]
 
     def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Return those of these namespaces whose rates a feature limits."""
+        """Return the passed namespaces in which a feature limits the rates of topics."""
         return frozenset().union(*(parts.limited(namespaces) for parts in self.parts.values()))
 
     def shadow(self) -> dict[str, Any]:

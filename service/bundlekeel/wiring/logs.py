@@ -84,12 +84,12 @@ class _Forgiving:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        """See io."""
+        """Write the text, and ignore errors."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
 
     def flush(self) -> None:
-        """See io."""
+        """Flush the stream, and ignore errors."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
 
@@ -154,7 +154,7 @@ def configure_logging(settings: Settings, level: str = "") -> None:
 
 
 def redact_last_words(redactor: Redactor) -> None:
-    """Replace secrets in errors that Python itself prints: uncaught ones of all threads, and errors of finalizers."""
+    """Replace secrets in errors that Python itself prints: uncaught errors of threads, and errors of finalizers."""
 
     def report(
         kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, where: str = ""

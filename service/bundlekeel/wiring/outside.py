@@ -1,4 +1,4 @@
-"""The adapters of one process, connected to one cluster."""
+"""Creates the connections (adapters) of one process to brokers, stores and other sidecars of one cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """The adapters of one process: its connections to brokers, stores and other sidecars of one cluster."""
+    """The adapters of one process: its connections to brokers, stores and other sidecars."""
 
     clock: SystemClock
     telemetry: PrometheusTelemetry
@@ -53,7 +53,7 @@ class Outside:
     admin: HttpBrokerAdmin
     config: BrokerConfig
     peers: Callable[[], Peers]
-    """Creates the client of the other sidecars. Not for commands, because it opens files that they may lack."""
+    """Creates the client of the other sidecars. Only sidecars call it, because it opens files with credentials."""
     adapters: Mapping[str, Any]
     """Adapters of the optional features, by the feature's name."""
 
@@ -204,7 +204,7 @@ def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Cal
 
 
 def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorContext:
-    """Return the dependencies of the checks of `doctor`."""
+    """Return the objects that the checks of `doctor` use."""
     return DoctorContext(
         coordination=out.coordination,
         source=out.source,
@@ -257,7 +257,7 @@ async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -
             if out.clock.boot() > deadline:
                 raise StoreError(
                     f"{settings.store_url} did not show the brokers within {within:.0f} s ({error}); "
-                    "`bundlekeel doctor` says more"
+                    "`bundlekeel doctor` shows the cause"
                 ) from error
             await out.clock.sleep(0.05)
     if not picture.endpoints:
@@ -291,7 +291,7 @@ async def until_connected(
 ) -> None:
     """Wait for the connection to the metadata store. Raises StoreError with the cause after `within` seconds.
 
-    `configuration`: wait for the configuration store, too; a handback does not need it.
+    `configuration`: wait for the configuration store, too; `handback` does not need it.
     """
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):

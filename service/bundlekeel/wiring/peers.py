@@ -1,7 +1,7 @@
 """Client of the other sidecars' APIs.
 
-A follower forwards dry runs, and questions about topics of quota groups, to the leader. Any sidecar reads a plan from
-the one that computed it.
+A follower forwards dry runs, and requests about topics of quota groups, to the leader. Any sidecar reads a plan from
+the sidecar that computed it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class HttpPeers:
         self._token = token
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Let a sidecar make a plan (POST /api/v1/plans) and return it. Raises StoreError if it returns none."""
+        """Let a sidecar make a plan (POST /api/v1/plans) and return the plan. Raises StoreError if this fails."""
         answer = await self._ask("POST", url, "plans", json=dict(request))
         return _plan(url, answer)
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """Return a plan that the sidecar itself has (GET /api/v1/plans/HASH), or None.
+        """Return a plan that the sidecar itself stores (GET /api/v1/plans/HASH); None: it has no such plan (404).
 
-        Raises StoreError if the sidecar does not respond with a plan.
+        Raises StoreError if the request fails otherwise.
         """
         answer = await self.get(url, f"plans/{quote(hash_, safe='')}")
         return None if answer is None else _plan(url, answer)
@@ -57,10 +57,10 @@ class HttpPeers:
         return await self._ask("GET", url, path, params={"here": "true"})
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
-        """Send a request and return the JSON of the response; None: status 404. Raises StoreError if that fails."""
+        """Send a request and return the JSON of the response; None: status 404. Raises StoreError if this fails."""
         try:
             if self._https_only and not url.startswith("https://"):
-                raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
+                raise StoreError(f"the sidecar's address {url} has no https, which `api.tls` of this sidecar requires")
             headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
             # Forward the id of the request, so that the logs of both sidecars contain it.
             if request_id := structlog.contextvars.get_contextvars().get("request_id"):
@@ -93,5 +93,5 @@ class HttpPeers:
 
 def _plan(url: str, body: Any) -> dict[str, Any]:
     if not isinstance(body, dict) or not {"hash", "expires_ms", "moves"} <= set(body):
-        raise StoreError(f"the sidecar at {url} answered something else than a plan")
+        raise StoreError(f"the response of the sidecar at {url} is not a plan")
     return body

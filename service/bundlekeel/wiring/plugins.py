@@ -38,7 +38,7 @@ def _load(point: EntryPoint, register: Callable[[str, Any], None]) -> str:
     except Exception as error:  # noqa: BLE001 - third-party modules may raise any error during their import
         return f"cannot be loaded: {type(error).__name__}: {error}"
     if not callable(loaded):
-        return f"is no callable but of type {type(loaded).__name__}"
+        return f"is not callable: its type is {type(loaded).__name__}"
     try:
         register(point.name, loaded)
     except ConfigError as error:

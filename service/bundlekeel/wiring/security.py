@@ -130,7 +130,7 @@ def broker_tls(loaded: LoadedSettings) -> ClientTls:
 
 
 def advertised(settings: Settings, bound_url: str) -> str:
-    """Return the URL by which other sidecars reach this one: from the settings, or else the one of the listener.
+    """Return the URL by which other sidecars reach this sidecar: from the settings, or else the listener's URL.
 
     If the listener listens on all addresses, the URL contains the host name.
     """
@@ -141,7 +141,7 @@ def advertised(settings: Settings, bound_url: str) -> str:
 
 
 def served_hosts(settings: Settings) -> tuple[str, ...]:
-    """Return the Host headers that the API accepts: `api.allowed_hosts`, and the hosts of both of the API's addresses.
+    """Return the Host headers that the API accepts: `api.allowed_hosts`, and the listening and advertised hosts.
 
     The full name of this host is not included, because `socket.getfqdn` can wait for DNS."""
     host, own = settings.api.host, settings.api.advertised_url

@@ -1,4 +1,4 @@
-"""Takeover, handback and failsafe job of the command line, in a process that is not a sidecar."""
+"""The commands `takeover`, `handback` and `deadman`, in a process that is not a sidecar."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def take_over(
         answer = json_result(result, before)
         answer["warnings"] += await unknown_namespaces(out.metadata, namespaces)
         if why := await why_nothing_balances(out.coordination):
-            answer["warnings"].append(f"nothing balances what is taken over: {why}")
+            answer["warnings"].append(f"nothing sheds load after this takeover: {why}")
         return answer
 
 
@@ -72,7 +72,7 @@ async def hand_back(
 
 
 def handback_preview(before: Mapping[str, str], limits: list[str], *, taken_over: bool) -> Json:
-    """Return the changes that a handback would make, as JSON.
+    """Return the changes that `handback` would make, as JSON.
 
     `before`: by broker, whether it sheds load itself: "true", "false" or "unknown". `limits`: messages of features
     that would restore limits at brokers. `taken_over`: whether a takeover is active.
@@ -86,11 +86,11 @@ def handback_preview(before: Mapping[str, str], limits: list[str], *, taken_over
     return {"brokers": rows, "warnings": limits, "split": "", "done": False}
 
 
-_SHEDDING_TEXTS = {"true": "sheds by itself", "false": "does not shed", "unknown": "could not be asked"}
+_SHEDDING_TEXTS = {"true": "sheds by itself", "false": "does not shed", "unknown": "did not respond"}
 
 
 def _nothing_to_undo(before: Mapping[str, str], limits: list[str], *, done: bool) -> Json:
-    """Return the result of a handback without a takeover, as JSON.
+    """Return the result of `handback` if no takeover is active, as JSON.
 
     A broker is `ok` if it sheds load itself, because nothing else does. `before`, `limits`: see `handback_preview`.
     """
@@ -101,7 +101,7 @@ def _nothing_to_undo(before: Mapping[str, str], limits: list[str], *, done: bool
     warnings = ["there is no takeover to undo: the brokers' settings are left as they are"]
     if quiet := [broker for broker, value in before.items() if value == "false"]:
         warnings.append(
-            f"{', '.join(quiet)}: no shedding, and no record says why; to turn it on, "
+            f"{', '.join(quiet)}: shedding is off, and no record explains why; to turn it on, "
             "`pulsar-admin brokers update-dynamic-config --config loadBalancerSheddingEnabled --value true`"
         )
     return {"brokers": rows, "warnings": [*warnings, *limits], "split": "", "done": done}

@@ -114,7 +114,7 @@ async def test_ten_failures_a_minute_and_no_anonymous_reads_unless_told(tokens: 
     assert (await door.ask("Bearer wrong"))[1]["retry-after"] == "1"
     door.clock.now += 0.5
     status, _, detail = await door.ask(f"bearer  {tokens.tokens['viewer']} ", "operator")
-    assert status == 403 and detail.startswith("the-viewer has role viewer; this needs operator; ask who runs")
+    assert status == 403 and detail.startswith("the-viewer has role viewer; this request needs role operator; ask")
     assert (await door.ask(f"BEARER {tokens.tokens['admin']}", "operator"))[0] == 0
     assert door.scope[PRINCIPAL].name == "the-admin"
     assert door.counts() == {"401": 11, "429": 3, "403": 1}

@@ -65,6 +65,6 @@ async def test_every_fault_is_listed_with_its_own_value() -> None:
     ]
     assert problem["detail"].endswith(
         "; traffic_scale = -1: must be more than 0; "
-        "stratagy: no field of this request; /api/v1/openapi.json lists those that are"
+        "stratagy: not a field of this request; /api/v1/openapi.json lists its fields"
     )
     assert (problem["field"], problem["value"]) == ("remove_brokers.1", 5)

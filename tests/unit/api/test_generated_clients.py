@@ -70,7 +70,7 @@ async def test_a_parameter_that_is_given_twice_is_refused(query: str) -> None:
     """The last one counted, and a wrong first one was not seen."""
     answer = await run_request("GET", f"bundles?{query}")
     assert (answer.status_code, answer.json()["field"]) == (422, query.partition("=")[0])
-    assert answer.json()["errors"][0]["reason"] == "given more than once"
+    assert answer.json()["errors"][0]["reason"] == "set more than once"
 
 
 @pytest.mark.parametrize(

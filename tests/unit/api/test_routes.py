@@ -246,7 +246,7 @@ async def test_an_unexpected_error_shows_no_traceback(http: httpx.AsyncClient, s
 @pytest.mark.parametrize(
     ("path", "field", "named"),
     [
-        ("/api/v1/journal?since=yesterday", "since", "since = 'yesterday': no query parameter of /api/v1/journal"),
+        ("/api/v1/journal?since=yesterday", "since", "since = 'yesterday': not a query parameter of /api/v1/journal"),
         ("/api/v1/journal?limit=2&lmit=3", "lmit", "lmit = '3'"),
         ("/api/v1/state?x=", "x", "(allowed: none)"),
         ("/api/v1/summary?since_ms=5&until_ms=2", "since_ms", "since_ms 5 is after until_ms 2"),
@@ -287,7 +287,7 @@ async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: 
 async def test_another_method_is_refused_with_those_that_are_allowed(http: httpx.AsyncClient) -> None:
     answer = await http.post("/api/v1/pins/a/b/0x0_0x1", json={"reason": "r"})
     assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, PUT")
-    assert answer.json()["detail"] == "POST is no method of /api/v1/pins/a/b/0x0_0x1 (allowed: DELETE, PUT)"
+    assert answer.json()["detail"] == "POST is not a method of /api/v1/pins/a/b/0x0_0x1 (allowed: DELETE, PUT)"
 
 
 @pytest.mark.parametrize(
@@ -313,9 +313,9 @@ async def test_an_empty_reason_is_called_empty(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("{", "body: no JSON, Expecting property name enclosed in double quotes at 1"),
+        ("{", "body: not JSON: Expecting property name enclosed in double quotes at 1"),
         ("[]", "body: must be a JSON object"),
-        ('{"a": }', "body: no JSON, Expecting value at 6"),
+        ('{"a": }', "body: not JSON: Expecting value at 6"),
     ],
 )
 async def test_a_dry_run_takes_a_json_object(http: httpx.AsyncClient, body: str, message: str) -> None:
@@ -383,7 +383,7 @@ async def test_s11_half_of_a_pair_of_surrogates_is_an_invalid_value(http: httpx.
 
 @pytest.mark.parametrize(
     ("body", "where"),
-    [('{"reason":"x"', "line 1 column 14"), ('{"reason": x}', "line 1 column 12"), ("[1]", "it is another value")],
+    [('{"reason":"x"', "line 1 column 14"), ('{"reason": x}', "line 1 column 12"), ("[1]", "it is another JSON value")],
 )
 async def test_broken_json_is_told_with_its_place(http: httpx.AsyncClient, body: str, where: str) -> None:
     answer = await http.post("/api/v1/pause", content=body, headers={"Content-Type": "application/json"})

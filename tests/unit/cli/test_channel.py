@@ -122,11 +122,11 @@ def test_nothing_wrong_and_nothing_known() -> None:
     """An empty channel that is followed, and one that is not."""
     up = replace(summary(), variant="metadata_store", bundles=0, states={}, in_flight_oldest_seconds=0.0)
     text = drawn(channel.draw(channel.ChannelListing(channel=up, findings=[]), TableLayout()))
-    for part in ("metadata store", "followed", "nothing wrong", "0 bundles: no entries"):
+    for part in ("metadata store", "followed", "no problems found", "0 bundles: no entries"):
         assert part in text
     down = replace(up, variant=None, up=False, detail="no broker has answered")
     text = drawn(channel.draw(channel.ChannelListing(channel=down, findings=[]), TableLayout()))
-    assert "not followed: no broker has answered" in text and "nothing wrong" not in text
+    assert "not followed: no broker has answered" in text and "no problems found" not in text
 
 
 def test_where_names_the_entry() -> None:

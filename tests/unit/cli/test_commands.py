@@ -199,7 +199,7 @@ def test_averages_and_preallocations_are_shown(sidecar: Sidecar) -> None:
 def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
     """`grep` finds a bundle together with its figures."""
     (line,) = [line for line in sidecar.run("bundles").stdout.splitlines() if BUNDLE in line]
-    assert sidecar.run("bundles", "--limit", "3").stderr == "only the 3 largest; more: --limit\n"
+    assert sidecar.run("bundles", "--limit", "3").stderr == "only the 3 bundles with the most load; more: --limit\n"
     assert BROKERS[0] in line and "20.0%" in line
 
 
@@ -272,7 +272,7 @@ def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
     assert text.splitlines()[-1] == "when finished: max/mean of score 1.10, 23 moves, 6 cycles, about 4 min"
     sidecar.service.results["make_plan"] = lambda plan: replace(plan, finished=replace(finished, complete=False))
     text = sidecar.run("plan", "--scale", "2").stdout
-    assert text.splitlines()[-1].startswith("not finished by then: max/mean of score 1")
+    assert text.splitlines()[-1].startswith("not finished after the simulated cycles: max/mean of score 1")
 
 
 def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:

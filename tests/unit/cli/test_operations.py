@@ -194,7 +194,7 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
     sidecar.do(sidecar.shop.service.requests.pin(BUNDLES[1], seconds=None, **BY))
     text = " ".join(sidecar.run("transfer", BUNDLE, "--to", ROOMY, *WHO).stdout.split())
     assert text.startswith(f"{BUNDLE} moves with its 1 known topic")
-    for part in ("82.0% -> 62.0%", "Cordoned:", "takes it", "dry run: nothing was done; --yes"):
+    for part in ("82.0% -> 62.0%", "Cordoned:", "accepts the bundle", "dry run: nothing was done; --yes"):
         assert part in text
     text = " ".join(sidecar.run("drain", FULL, *WHO).stdout.split())
     assert "1 stays for now" in text and "Pinned" in text and "dry run" in text
@@ -417,7 +417,7 @@ def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) 
 def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
     """As with --scope; it is sent all the same, since this sidecar may not know of a pause yet."""
     result = sidecar.run("resume", *WHO)
-    assert (result.exit_code, result.stdout) == (1, "") and "there was no pause of everything" in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "") and "no pause of everything was active" in result.stderr
     assert sidecar.service.asked("resume") == [BY]
 
 
@@ -427,7 +427,7 @@ def test_what_stops_the_balancer_under_a_takeover_says_that_nobody_sheds(sidecar
     assert "sheds" not in sidecar.run(*command, *WHO).stderr
     taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=(), ended=None)
     sidecar.service.results["state"] = lambda state: replace(state, takeover=taken)
-    assert "warning: until Bundlekeel acts again, nothing sheds load" in sidecar.run(*command, *WHO).stderr
+    assert "warning: a takeover is active, so nothing sheds load until" in sidecar.run(*command, *WHO).stderr
     assert "sheds" not in sidecar.run("mode", "act", *WHO).stderr
     assert "sheds" not in sidecar.run("mode").stderr
 

@@ -145,7 +145,7 @@ def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
     assert "intents" not in sidecar.run("status").stdout
     sidecar.service.results["state"] = lambda state: replace(state, intents=[BUNDLE, "a/b/0x0_0x1"])
     said = " ".join(sidecar.run("status").stdout.split())
-    assert f"intents of an earlier leader, open: {BUNDLE}, a/b/0x0_0x1 ready" in said
+    assert f"intents unfinished, of an earlier leader: {BUNDLE}, a/b/0x0_0x1 ready" in said
 
 
 @pytest.mark.parametrize(("order", "field"), [("score", "score_ratio"), ("traffic", "predicted_throughput")])
@@ -188,7 +188,7 @@ def test_another_clusters_sidecar_at_the_port_of_the_settings_is_not_asked(sidec
     for cluster, code in ((ours, 0), ("pulsar-9", 3)):
         Path("port.yaml").write_text(f"cluster: {cluster}\napi: {{socket: null, port: {port}}}\n")
         assert (shown := sidecar.run("plan", "-c", "port.yaml", to="none")).exit_code == code
-    assert f"is of cluster '{ours}', but port.yaml is for cluster 'pulsar-9'; " in shown.stderr and shown.stdout == ""
+    assert f"belongs to cluster '{ours}', but port.yaml to cluster 'pulsar-9'; " in shown.stderr and shown.stdout == ""
     assert sidecar.run("pause", "--reason", "r", "-c", "port.yaml", to="none").exit_code == 3
     assert "pause" not in {name for name, _ in sidecar.service.calls}
 

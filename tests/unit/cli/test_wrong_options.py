@@ -93,7 +93,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         ("bundles -n shop", "--namespace 'shop': expected tenant/namespace; see `bundlekeel bundles -h`"),
         ("channel -n shop/a/b", "--namespace 'shop/a/b': expected tenant/namespace; see `bundlekeel channel -h`"),
         ("takeover --namespace shop/.. --reason x", "--namespace 'shop/..': expected tenant/namespace"),
-        ("deadman --after 5s", "--after '5s': expected 30s or more, 3 cycles of the settings"),
+        ("deadman --after 5s", "--after '5s': expected 30s or more, 3 times `cycle.interval`"),
         (
             "quota set g --member t:a --limit publish_bytes --reason x",
             "--limit 'publish_bytes': expected a kind and its rate, such as publish_bytes=1000000",
@@ -231,11 +231,11 @@ def without_sidecar(command: str) -> Result:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("transfer shop/orders/0x00000000_0x40000000 --to ''", "--to is empty (a variable that is not set?)"),
+        ("transfer shop/orders/0x00000000_0x40000000 --to ''", "--to is empty (is a shell variable not set?)"),
         ("bundles --broker ''", "--broker is empty"),
         ("thresholds adopt --digest ''", "--digest is empty"),
         ("plan --remove-broker b:8080 --remove-broker ''", "--remove-broker is empty"),
-        ("uncordon ''", "broker is empty (a variable that is not set?); see `bundlekeel uncordon -h`"),
+        ("uncordon ''", "broker is empty (is a shell variable not set?); see `bundlekeel uncordon -h`"),
         ("where ''", "name is empty"),
         ("stop ''", "task is empty"),
     ],

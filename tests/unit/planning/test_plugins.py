@@ -131,7 +131,7 @@ def test_the_simulator_runs_it(folder: Path) -> None:
 BAD = {
     "missing = keel_extra:nothing_there": "cannot be loaded: AttributeError",
     "broken = keel_gone:shed": "cannot be loaded: ModuleNotFoundError: No module named 'keel_gone'",
-    "number = keel_extra:NOT_CALLABLE": "is no callable but of type int",
+    "number = keel_extra:NOT_CALLABLE": "is not callable: its type is int",
     "avg = keel_extra:to_the_last": "the strategy 'avg' exists already",
     "No-Name = keel_extra:to_the_last": "'No-Name' is not a valid name for a strategy (allowed: a-z",
 }

@@ -15,7 +15,7 @@ from bundlekeel.model.channel_states import UnitState
 from bundlekeel.pulsar.channel.findings import ChannelFinding
 from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
 
-NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
+NO_CHANNEL = documented({409: "the brokers' load manager has no ownership channel"})
 AfterFinding = Annotated[
     str,
     Query(
@@ -29,7 +29,7 @@ router = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["chann
 
 @router.get("/channel", response_model=ChannelSummary)
 async def get_channel(service: Backend) -> Response:
-    """Return the state of the ownership channel: variant, health, bundles by state, findings by code."""
+    """Return the state of the ownership channel: variant, health, bundles by state, problems (findings) by code."""
     return await computed(lambda: reply(service.channel()))
 
 
@@ -43,7 +43,7 @@ async def list_channel_bundles(
     after: After = "",
     limit: Limit = MOST_ROWS,
 ) -> Response:
-    """List entries of the ownership channel by bundle name."""
+    """List the bundles' entries in the ownership channel, sorted by bundle name."""
 
     def answer() -> Response:
         rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
@@ -56,7 +56,7 @@ async def list_channel_bundles(
 async def list_channel_findings(
     service: Backend, request: Request, after: AfterFinding = "", limit: Limit = MOST_ROWS
 ) -> Response:
-    """List findings in the ownership channel: their start, the brokers' deadline to repair them, and the fix."""
+    """List problems of the ownership channel: their start, the brokers' deadline to repair them, and the fix."""
 
     def place(row: ChannelFinding) -> str:
         return " ".join((row.code, row.bundle, *row.brokers))

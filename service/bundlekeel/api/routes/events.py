@@ -52,7 +52,7 @@ router = router_for("viewer", responses=PROBLEMS)
 
 
 def most_streams(max_concurrent: int) -> int:
-    """Return the highest number of streams: a quarter of all concurrent requests, so that streams block no others."""
+    """Return the highest number of streams: a quarter of all concurrent requests, so that other requests are served."""
     return max(1, min(MAX_STREAMS, max_concurrent // 4))
 
 
@@ -83,7 +83,7 @@ class EventStreams:
         self._closed = True
 
     async def follow(self, service: Service) -> AsyncIterator[str]:
-        """Yield server-sent events: `change` with the marks as JSON, a comment as heartbeat, and finally `end`."""
+        """Yield server-sent events: `change` with change marks as JSON, a comment as heartbeat, and finally `end`."""
         loop = asyncio.get_running_loop()
         until, sent_at = loop.time() + self._seconds, 0.0
         last_marks: Marks | None = None
@@ -123,7 +123,9 @@ class _Stream(StreamingResponse):
     responses={200: {"description": _STREAM, "content": {"text/event-stream": _CONTENT}}},
 )
 async def follow_events(service: Backend, request: Request) -> Response:
-    """Stream server-sent events: `change` with change marks, for at most 100 s. Then connect again."""
+    """Stream server-sent events for at most 100 s.
+
+    Each event `change` contains marks: short values, one of which differs after each change."""
     # A response to HEAD has no body, so it must not count as a stream.
     if request.method == "HEAD":
         return StreamingResponse(iter(()), media_type="text/event-stream")

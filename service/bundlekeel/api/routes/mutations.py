@@ -19,9 +19,9 @@ from bundlekeel.views.picture import ModeView, Resumed
 
 REFUSALS = documented(
     {
-        403: "not allowed in this mode, above the ceiling of the settings file (see `code`), the role is too low, "
-        "or the Origin is foreign",
-        404: "this address has no such route: TCP without `api.auth`",
+        403: "not allowed in this mode or above the ceiling of the settings file (see `code`), the role is too low, "
+        "or a page of another server sent the request",
+        404: "the route exists only on the unix socket, because `api.auth` is not configured",
         409: "not possible in the present state; `code` and `difference` contain the reasons",
     }
 )
@@ -65,13 +65,13 @@ async def execute_plan(service: Backend, hash: schemas.PlanHash, body: schemas.R
 
 @router.post("/pause", response_model=PauseView)
 async def pause_cluster(service: Backend, body: schemas.PauseBody) -> Response:
-    """Stop acting on all sidecars immediately."""
+    """Immediately stop all sidecars from changing the cluster."""
     return reply(await service.pause(reason=body.reason, by=body.by, seconds=body.seconds))
 
 
 @router.post("/resume", response_model=Resumed)
 async def resume_cluster(service: Backend, body: schemas.ReasonBody) -> Response:
-    """End the pause."""
+    """End the pause of all sidecars."""
     return reply(await service.resume(reason=body.reason, by=body.by))
 
 

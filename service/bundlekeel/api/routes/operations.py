@@ -79,9 +79,10 @@ class OperationBody(schemas.Body):
 class ManualMoveBody(OperationBody):
     """A manual move.
 
-    It respects incomplete data, the blast-radius stop, the budget per hour, pins, exclusions, policies, open intents,
-    and closed, overloaded or full brokers. It ignores budgets per cycle, the adaptive rate, quarantine, the roll-out
-    hold and maintenance windows."""
+    Reasons to refuse it: incomplete data, many brokers that start or stop at once, the budget per hour, pins,
+    exclusions, policies, unfinished moves, and cordoned, drained, overloaded or full brokers. It ignores limits of
+    automatic moves: budgets per cycle, the adaptive rate, quarantines after moves without benefit, the hold during
+    restarts of brokers, and maintenance windows."""
 
     override_cool_down: bool = Field(
         default=False,
@@ -117,8 +118,8 @@ class SplitBody(OperationBody):
     ] = Field(
         default=[],
         max_length=1024,
-        description="hashes inside the bundle, for `specified_positions_divide` or without an algorithm; one with the "
-        "extensible load manager",
+        description="hashes inside the bundle at which to split, for `specified_positions_divide` or without an "
+        "algorithm; at most one with the extensible load manager",
     )
     unload: bool = Field(default=False, strict=True, description="unload the new bundles in the cycles after the split")
 
@@ -142,7 +143,7 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 
 @reads.get("/operations", response_model=OperationsView)
 async def list_operations(service: Backend) -> Response:
-    """List drains with their progress, cordons, warms, pins, exclusions and pauses; the same on every replica."""
+    """List drains with their progress, cordons, warm-ups, pins, exclusions and pauses; the same on every replica."""
     return reply(await service.requests.operations())
 
 
@@ -154,7 +155,7 @@ async def get_task(service: Backend, task: schemas.TaskId) -> Response:
 
 @reads.get("/reviews", response_model=list[ReviewView])
 async def list_reviews(service: Backend) -> Response:
-    """List open and closed reviews, oldest first."""
+    """List proposed changes: open, approved and discarded ones, oldest first."""
     return reply(await service.requests.reviews())
 
 
@@ -178,7 +179,7 @@ async def cordon_broker(service: Backend, broker: schemas.BrokerId, body: schema
 
 @changes.post("/brokers/{broker}/uncordon", response_model=UncordonedView)
 async def uncordon_broker(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
-    """End cordon, drain and warm of a broker."""
+    """End cordon, drain and warm-up of a broker."""
     return reply(await service.requests.uncordon(broker, reason=body.reason, by=body.by))
 
 
@@ -205,7 +206,7 @@ async def unload_namespace(service: Backend, namespace: Namespace, body: ManualM
 
 @changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView, responses=TASKED)
 async def split_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
-    """Split a bundle, the bundle of a topic, or the most loaded one (TENANT/NAMESPACE/LARGEST), at its owner."""
+    """Split a bundle, the bundle of a topic, or the most loaded bundle of a namespace (TENANT/NAMESPACE/LARGEST)."""
     options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
     result = await service.requests.split(bundle, options=options, **body.arguments())
     return tasked(result, result.task)
@@ -219,7 +220,7 @@ async def pin_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: Last
 
 @changes.delete("/pins/{bundle:path}", response_model=UnpinnedView)
 async def unpin_bundle(service: Backend, bundle: schemas.BundleOrTopic, reasoned: Reasoned) -> Response:
-    """End a pin."""
+    """End the pin of a bundle."""
     return reply(await service.requests.unpin(bundle, reason=reasoned.reason, by=reasoned.by))
 
 
@@ -231,7 +232,7 @@ async def set_exclusion(service: Backend, pattern: Pattern, body: LastingBody) -
 
 @changes.delete("/exclusions/{pattern:path}", response_model=IncludedView)
 async def delete_exclusion(service: Backend, pattern: Pattern, reasoned: Reasoned) -> Response:
-    """End an exclusion."""
+    """End an exclusion from moves."""
     return reply(await service.requests.include(pattern, reason=reasoned.reason, by=reasoned.by))
 
 
@@ -249,18 +250,18 @@ async def resume_scope(service: Backend, scope: Scope, reasoned: Reasoned) -> Re
 
 @changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202, responses=ACCEPTED)
 async def stop_task(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
-    """Start no further move of a task. Running moves finish."""
+    """Stop a task: it starts no further move. Its moves in progress are completed."""
     return tasked(await service.requests.stop(task, reason=body.reason, by=body.by), task, status=202)
 
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView, responses=TASKED)
 async def approve_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Approve another operator's proposal, which is then executed."""
+    """Approve and execute a change that another operator proposed."""
     approved = await service.requests.approve(id, reason=body.reason, by=body.by)
     return tasked(approved, approved.task)
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
 async def discard_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Discard a proposal, which is then not executed."""
+    """Discard a proposed change: it is not executed."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))

@@ -27,7 +27,7 @@ PROBLEMS = documented(
     {
         400: "a control character in the path, a body that is not a JSON object in UTF-8, or malformed HTTP",
         401: "credentials are missing or not valid (only if authentication is configured)",
-        403: "the role is too low, or the Origin is foreign",
+        403: "the role is too low, or a page of another server sent the request",
         421: "the Host header names another server",
         422: "a value is unknown, of the wrong type or out of range",
         429: "too many wrong credentials from this address; `Retry-After` contains the time to wait",
@@ -91,7 +91,7 @@ def _before(rows: Sequence[CycleVerdict]) -> Mapping[str, Any]:
 
 @router.get("/state", response_model=State, tags=["cluster"])
 async def get_state(service: Backend) -> Response:
-    """Return leader, mode, last cycle and takeover."""
+    """Return leader, mode, last cycle, and takeover: whether Bundlekeel sheds load instead of the brokers."""
     return reply(service.state())
 
 
@@ -114,7 +114,7 @@ async def get_whoami(service: Backend, request: Request) -> Response:
 
 @router.get("/brokers", response_model=list[BrokerView], tags=["cluster"])
 async def list_brokers(service: Backend) -> Response:
-    """List registered brokers with load, averages, preallocated bundles and verdict; empty without a snapshot."""
+    """List registered brokers with load, averages, bundles in transit to them and verdict; empty without a snapshot."""
     return await computed(lambda: reply(service.brokers()))
 
 
@@ -154,7 +154,7 @@ async def explain_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Res
 async def list_verdicts(
     service: Backend, request: Request, limit: Limit = 20, since_ms: RecordsSinceMs = 0, until_ms: UntilMs = 0
 ) -> Response:
-    """List verdicts of the last cycles, or of a period, newest last; empty before the first cycle."""
+    """List verdicts (results) of the last cycles, or of a period, newest last; empty before the first cycle."""
     rows = await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms))
     return await computed(lambda: page(request, rows, limit, _before))
 
@@ -168,7 +168,7 @@ async def list_journal(
     since_ms: RecordsSinceMs = 0,
     until_ms: UntilMs = 0,
 ) -> Response:
-    """List the last records, or the records of a period, newest last."""
+    """List the last records of the journal, or those of a period, newest last."""
     rows = await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms))
     return await computed(
         lambda: page(request, rows, limit, lambda rows: before(rows[0]["wall_ms"], rows[-1]["wall_ms"]))
@@ -190,7 +190,7 @@ async def list_settings(service: Backend) -> Response:
 
 @dry_runs.post("/plans", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> Response:
-    """Compute a dry run on the leader's snapshot. It changes nothing."""
+    """Make a plan from the leader's snapshot of the cluster, as a dry run. It changes nothing."""
     answer = await service.make_plan((body or schemas.PlanBody()).request())
     return await computed(lambda: reply(answer))
 
