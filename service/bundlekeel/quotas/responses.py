@@ -29,7 +29,7 @@ Limits = Annotated[RatesView, Doc("limits over all brokers")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedUsageView(Answer):
-    """A broker's last report to the others about a group. Pulsar reports per period; these values are per second."""
+    """The usage of a group that a broker last reported to other brokers, converted to rates per second."""
 
     broker: Annotated[str, Doc("broker ID, or the service URL if no known broker has that address")]
     registered: Annotated[bool, Doc("whether it is registered; the last report of a broker that left may still count")]
@@ -162,7 +162,7 @@ class QuotaWhyView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSetView(Answer):
-    """A group that an operator set."""
+    """Response to the creation, change or reset of a quota group."""
 
     name: Annotated[str, Doc("name of the group")]
     origin: Origin
@@ -172,7 +172,7 @@ class GroupSetView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRemoved(Answer):
-    """A group that an operator removed."""
+    """Response to the removal of a quota group."""
 
     name: Annotated[str, Doc("name of the group")]
     origin: Origin

@@ -217,7 +217,7 @@ class Catalogue:
 
 
 def _after(names: Sequence[str], name: str, since: int) -> int:
-    """Return the index after `name`, searched near the index `since`; `since` plus one step if it is not found."""
+    """Return the index after `name` in `names`, searched near `since`; `since` + `_STRIDE` if it is not found."""
     try:
         return names.index(name, max(0, since - _STRIDE), since + 2 * _STRIDE) + 1
     except ValueError:
@@ -239,7 +239,7 @@ def topics_of(names: Iterable[str]) -> list[str]:
 
 
 def sums(rates: Floats, key: Ints, count: int) -> Floats:
-    """Sum rows by key. The result has shape (count, columns)."""
+    """Return the sums of the rows with each key, shape (count, columns). `key`: 0 to `count` - 1, for each row."""
     columns = [np.bincount(key, rates[:, column], minlength=count) for column in range(rates.shape[1])]
     return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
 
