@@ -350,7 +350,7 @@ class Quotas:
     def _write_budget(self) -> WriteBudget:
         """Return the limits of this cycle's writes.
 
-        Their number is the part of `writes_per_minute` for one cycle, or what earlier writes of the last minute leave.
+        The number of writes is a cycle's part of `writes_per_minute`, or less if the last minute's writes leave less.
         """
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
         while self._recent_writes and self._recent_writes[0][0] <= since:

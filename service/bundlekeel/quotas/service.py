@@ -49,7 +49,7 @@ _WORDS: Final = {
 
 
 class QuotaService:
-    """Returns the leader's last report, and stores the operators' requests.
+    """Returns the leader's last report on quota groups, and stores operators' requests for them.
 
     `leadership`, `peers`: used by a follower to query the leader about topics that the stored report omits.
     """
@@ -212,7 +212,7 @@ class QuotaService:
         return GroupRemoved(name=name, origin=(declared.origins or {}).get(name, SETTINGS))
 
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
-        """Undo an operator's change or removal of a group of the settings file. Raises NotFound if there is none."""
+        """Undo an operator's change or removal of a group of the settings file. Raises NotFound if there was none."""
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 

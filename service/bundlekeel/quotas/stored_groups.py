@@ -38,7 +38,7 @@ class GroupRegister:
         self._declared = DeclaredGroups()
 
     def now(self, requests: Mapping[str, QuotaRequest]) -> DeclaredGroups:
-        """Return the groups that apply with operators' current requests, and cache them."""
+        """Return the groups that apply with operators' current requests, from the cache if possible."""
         if self._requests is not requests:
             if self._requests is None or self._requests != requests:
                 self._declared = declared(self.settings, requests)
@@ -46,7 +46,7 @@ class GroupRegister:
         return self._declared
 
     def with_requests(self, requests: Mapping[str, QuotaRequest]) -> DeclaredGroups:
-        """Return the groups that would apply with other requests, without the cache."""
+        """Return the groups that would apply with these requests. Does not use or change the cache."""
         return declared(self.settings, requests)
 
 

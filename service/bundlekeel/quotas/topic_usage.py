@@ -112,7 +112,7 @@ class UsageSurvey:
         """Return the number of partitions of each topic.
 
         `measured`: number of partitions that brokers reported, by topic. The result is at least this number, and
-        at least the last number in the metadata store that could be read.
+        at least the number last read from the metadata store.
         """
         now = self._clock.boot()
         self._partitions = {base: entry for base, entry in self._partitions.items() if base in measured}

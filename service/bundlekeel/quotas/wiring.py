@@ -1,4 +1,4 @@
-"""Creates the objects of quota groups for a sidecar, and does their handback for commands."""
+"""Creates the objects of quota groups for a sidecar, and restores earlier rates for the command `handback`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ _RELATIVE_KEY: Final = "dispatchThrottlingRateRelativeToPublishRate"
 class RateWriteResult:
     """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
 
-    `started`: number of this plan's writes that were started. `late`: this plan's writes that have not ended yet.
+    `started`: number of writes of the current plan that were started. `late`: its writes that have not ended yet.
     """
 
     done: list[RateChange] = field(default_factory=list)
@@ -153,8 +153,8 @@ class RateKeeper:
     ) -> Floats:
         """Return the groups' limits, shape (groups, 4), minus rates that Bundlekeel set for unreported topics.
 
-        Brokers that have not responded to this leader can serve these topics. `reported`: topics that brokers
-        reported to this leader. `partitions`: number of partitions by topic.
+        Brokers that have not responded to this leader can serve these topics. `reported`: topics that brokers reported
+        to this leader. `partitions`: number of partitions by topic.
         """
         result, row = limits.copy(), {name: number for number, name in enumerate(groups)}
         for place, owned in self.owned.items():
@@ -225,14 +225,13 @@ class RateKeeper:
         return replace(plan, changes=changes, left=tuple(left))
 
     def _failed(self, place: PolicyKey) -> bool:
-        """Return whether the last read of this rate failed."""
         return place in self._refused or _namespace(place.topic) in self._reader.errors
 
     def _read_rates(self, places: Iterable[PolicyKey], concerned: Collection[PolicyKey]) -> dict[PolicyKey, InForce]:
         """Return the rates in effect for `places`, as far as they were read.
 
-        `concerned`: rates to be set, for which the namespace's rate must be known, too. Restores
-        do not depend on the namespace's rate.
+        `concerned`: rates to be set, for which the namespace's rate must be known, too. Restores do not
+        depend on the namespace's rate.
         """
         return {
             place: self._in_force(place)
@@ -243,7 +242,7 @@ class RateKeeper:
         }
 
     def _due(self, relevant: Collection[PolicyKey], most: int) -> list[PolicyKey]:
-        """Return the rates to read now, at most `most`: those never read, then a part of the others in turn."""
+        """Return at most `most` rates to read now: those never read, then 1 / `_ROUNDS` of the others, in turn."""
         self._read_turns = {place: turn for place, turn in self._read_turns.items() if place in relevant}
         self._refused &= set(relevant)
         missing = self._order(place for place in relevant if place not in self._topics and self._idle(place))

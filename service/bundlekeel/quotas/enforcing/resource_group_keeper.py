@@ -63,7 +63,7 @@ class NativeWriteResult:
 
 
 class ResourceGroupKeeper:
-    """Reads and writes ResourceGroups, and the namespaces that are attached to them.
+    """Reads and writes ResourceGroups, and which namespaces are attached to them.
 
     `kept`: ResourceGroups that Bundlekeel manages, with their earlier state. `problems`: read errors of the last plan.
     """
@@ -97,7 +97,7 @@ class ResourceGroupKeeper:
         self._writes: BoundedCalls[str] = BoundedCalls()
 
     def begin(self, groups: Mapping[str, OwnedResourceGroup], permit: Permit) -> None:
-        """Reset the state, because this sidecar became the leader. `groups`: managed ResourceGroups in the record.
+        """Reset the state, because this sidecar became the leader. `groups`: ResourceGroups that earlier leaders set.
 
         `permit`: checks before each request that this sidecar still leads and can write.
         """
@@ -116,7 +116,7 @@ class ResourceGroupKeeper:
     # --- planning ---
 
     async def plan(self, membership: Membership, seconds: float | None = None) -> NativePlan:
-        """Read the current state, and return the writes after which all ResourceGroups are as declared.
+        """Read the current state, and return the writes that make ResourceGroups as the quota groups declare.
 
         With an empty membership, these writes restore all ResourceGroups. `seconds`: length of a cycle, of which reads
         get a part; None: read everything, without a time limit.
@@ -164,7 +164,7 @@ class ResourceGroupKeeper:
     # --- writing ---
 
     async def carry_out(self, plan: NativePlan, epoch: int, *, most: int, seconds: float) -> NativeWriteResult:
-        """Record the ResourceGroups' state before Bundlekeel, execute the writes, then drop records of restored ones.
+        """Record the ResourceGroups' state before Bundlekeel, execute the writes, then forget restored ones.
 
         `most`: maximum number of writes. `seconds`: length of a cycle, of which writes get a part. Failed writes, and
         writes that depend on them, wait for the next plan. Raises StoreError or LeadershipLost if the record cannot be
@@ -183,7 +183,7 @@ class ResourceGroupKeeper:
     async def write(
         self, plan: NativePlan, most: int | None = None, seconds: float | None = None
     ) -> tuple[NativeWriteResult, set[ResourceGroupWrite]]:
-        """Execute the writes without a record; return all new results, and the writes of this plan that succeeded.
+        """Execute writes like `carry_out`, but store no record. Also returns the writes of this plan that succeeded.
 
         `most`, `seconds`: see `carry_out`; None: no limit.
         """
@@ -262,7 +262,7 @@ class ResourceGroupKeeper:
         return result
 
     def _departed(self, group: str, serving: Sequence[str], endpoints: Mapping[str, BrokerEndpoint]) -> set[str]:
-        """Return the stopped brokers whose last usage report on a group other brokers still count."""
+        """Return the stopped brokers that other brokers still count, with their last usage report on a group."""
         starts = {name: item.start_timestamp for name, item in endpoints.items()}
         brokers = self._serving[group] = serving_after(self._serving.get(group, GroupBrokers()), serving, starts)
         return set(brokers.gone)
@@ -293,7 +293,7 @@ def native_record(written: NativeWriteResult) -> Json:
 
 
 def put_row(put: ResourceGroupWrite) -> Json:
-    """Return one write as JSON for the journal. None: no ResourceGroup, or no limit."""
+    """Return a write as JSON for the journal. None as a value: there is no ResourceGroup, or no limit."""
     if put.namespace:
         return {"namespace": put.namespace, "before": put.leaves or None, "group": put.name or None}
     return {"group": put.name, "before": _limits(put.before), "limits": _limits(put.group)}

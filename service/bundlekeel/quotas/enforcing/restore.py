@@ -40,7 +40,7 @@ async def quotas_owned(coordination: Coordination) -> list[str]:
 async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: str, by: str) -> list[str]:
     """Prevent a running leader from setting rates until the next takeover or `mode act`.
 
-    Stores the record of a takeover that has ended, which has this effect. An existing record has it, too, and stays.
+    To do so, stores the record of a takeover that has ended. Stores nothing if there is a takeover record.
     Returns messages for the operator. Raises StoreError if the record cannot be stored.
     """
     if await coordination.read(TAKEOVER) is not None:

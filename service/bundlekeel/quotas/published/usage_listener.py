@@ -67,7 +67,7 @@ class UsageListener:
             await self.feed.close()
 
     def view(self) -> Json:
-        """Return the state of the subscription, with the fields of `quotas.responses.TransportView`."""
+        """Return the state of the subscription to published usage, with the fields of `TransportView`."""
         tables = self.feed.tables()
         return {**asdict(tables.status), "fault": tables.fault}
 

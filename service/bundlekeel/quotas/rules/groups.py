@@ -195,7 +195,7 @@ def _check_member(where: str, member: str) -> None:
 
 
 def _check_inside(groups: Sequence[QuotaGroup]) -> None:
-    """Raise ConfigError, with the later group, if a tenant or pattern of one group covers a namespace of another."""
+    """Raise ConfigError, about the later of two groups, if a member of one covers a namespace of the other."""
     owners = {
         member.partition(":")[2]: row for row, group in enumerate(groups) for member in group.members if _plain(member)
     }

@@ -83,7 +83,7 @@ class Lines:
         return {self.participants[row] for row in np.unique(self.participant).tolist()}
 
     def ids(self) -> Ints:
-        """Return one number per row, ascending: the same for a topic and broker in all tables with the same names."""
+        """Return one number per row, ascending. It depends on topic and broker, and on `participants` and `keys`."""
         return self.key * len(self.participants) + self.participant
 
     def take(self, rows: Ints | Bools) -> Lines:
@@ -182,7 +182,7 @@ def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
 
 
 def together(one: Lines, other: Lines) -> tuple[Lines, Lines]:
-    """Return the two tables with common tuples of names, so that their rows can be compared."""
+    """Return the two tables with common `participants` and `keys`, so that their rows can be compared."""
     participants, keys = _union(one.participants, other.participants), _union(one.keys, other.keys)
     return one.over(participants, keys), other.over(participants, keys)
 

@@ -136,7 +136,7 @@ class WriteBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerPlan:
-    """Writes of one cycle.
+    """Writes of topic policies in one cycle.
 
     `changes`: in the order of execution. `owned`: all policies that Bundlekeel sets; store them *before* writing the
     changes. `left`: policies that are not written, with reasons. `forget`: policies to drop from `owned` after their
@@ -159,8 +159,8 @@ def plan_writes(
     """Plan which topic policies to write, so that each topic gets its share of its quota group's limit.
 
     Policies of topics that left their group are restored. A policy that Bundlekeel wrote (`owned`) stays if its topic
-    is in a group but has no share: the topic is moving to another broker, or has no clients now. Policies that
-    were not read (not in `in_force`) are neither written nor restored.
+    is in a group but has no share: the topic is moving to another broker, or has no clients now. Policies that were
+    not read (not in `in_force`) are neither written nor restored.
     """
     targets = dict(_target_rates(shares))
     short = _short(targets, in_force, owned, write_budget)
@@ -216,7 +216,7 @@ def _short(
     owned: Mapping[PolicyKey, OwnedRate],
     write_budget: WriteBudget,
 ) -> set[tuple[str, str]]:
-    """Return the groups and sides whose sum of current rates is too far below the sum of their target rates."""
+    """Return the groups and sides whose rates add up to too little (`WriteBudget.short`)."""
     sums: dict[tuple[str, str], list[int]] = {}
     for place, (group, rate, parts) in targets.items():
         there, before = in_force.get(place), owned.get(place)

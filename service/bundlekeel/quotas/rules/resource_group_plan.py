@@ -164,8 +164,6 @@ def plan_native(
 
 
 class _Draft:
-    """Collects the writes of one `NativePlan`."""
-
     def __init__(
         self,
         membership: Membership,
@@ -226,7 +224,7 @@ class _Draft:
         self.done.append(name)
 
     def _before_us(self, namespace: str, there: str) -> str:
-        """Return the ResourceGroup of a namespace before Bundlekeel. `there`: its current one."""
+        """Return the ResourceGroup of a namespace before Bundlekeel. `there`: its current ResourceGroup."""
         visited: set[str] = set()
         while there not in visited and there in self._kept and namespace in self._kept[there].attached:
             visited.add(there)
@@ -234,7 +232,7 @@ class _Draft:
         return there
 
     def _goes_to(self, namespace: str, was: str) -> str:
-        """Return the ResourceGroup to which a namespace returns; "": none, because that one is or will be deleted."""
+        """Return the ResourceGroup to which a namespace returns: `was`, or "" if that is or will be deleted."""
         was = self._before_us(namespace, was)
         if was in self._declared:
             return was
@@ -262,7 +260,7 @@ def serving_after(before: GroupBrokers, serving: Collection[str], starts: Mappin
 def defects(
     group: QuotaGroup, usage: Floats, brokers: Collection[str], gone: Collection[str], *, exchanged: bool
 ) -> tuple[Defect, ...]:
-    """Return the defects that affect this group now.
+    """Return the known defects of Pulsar's ResourceGroups that affect this quota group now.
 
     `usage`: one row per broker in the order of `brokers`, columns `KINDS`. `gone`: stopped brokers whose last report
     other brokers still count. `exchanged`: whether brokers report their usage to each other.

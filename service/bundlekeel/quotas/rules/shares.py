@@ -40,7 +40,7 @@ def _nothing() -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareTuning:
-    """Parameters of the share engine.
+    """Parameters for computing the shares of topics.
 
     room: headroom of a topic that is not limited, as a part of its demand.
     overcommit: part of the demand by which headroom does not count towards the limit, because most of it stays unused.
@@ -253,7 +253,7 @@ def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
 
 
 def _probes(column: _Column, busy: Ints, fair: Floats) -> Floats:
-    """Return the demand to assume for topics that are limited at their known demand.
+    """Return the demand to assume for topics that are limited although they got their known demand.
 
     `busy`: indexes of the topics with throughput. `fair`: the level (`Shares.level`) of their group.
     """
