@@ -17,12 +17,12 @@ _NOTE = "Made by `python -m dev.kubernetes table` after `make kubernetes`; do no
 TABLES = {
     "releases": (
         "Releases",
-        "Every step succeeded in a namespace that enforces Pod Security `restricted`. Jobs: one from each CronJob. After `helm test` its pod stays.",
+        "Every step succeeded in a namespace that enforces Pod Security `restricted`. "
+        "Jobs: one from each CronJob. After `helm test` its pod stays.",
         ("values", "install", "Jobs", "upgrade to, and rollback", "stays after uninstall"),
     ),
-    "allowed": ("Rights", "Everything that an account of the chart may do.", ("values", "account", "on", "may")),
-    "refused": ("Refused rights", "Asked for, and refused.", ("values", "account", "on", "may not")),
-    "values": ("Refused values", "Helm or the API server names the value.", ("value", "refused by", "message")),
+    "rights": ("Rights", "Each right was asked for.", ("values", "account", "may", "may not")),
+    "values": ("Refused values", "The message names the value; nothing is created.", ("value", "message")),
 }
 
 

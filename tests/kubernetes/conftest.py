@@ -14,6 +14,7 @@ from dev.kubernetes.page import RECORD
 from dev.kubernetes.programs import cached
 from tests.support.kubernetes import RESTRICTED, Namespace
 
+PAGE_TEST = "test_the_page_is_what_this_run_recorded"
 # The types of the Prometheus operator that the chart uses; any content is accepted.
 _OPERATOR = {"PodMonitor": "podmonitors", "ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
 
@@ -32,6 +33,11 @@ def _definition(kind: str, plural: str) -> dict[str, object]:
             "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
         },
     }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Compare the page last, when everything is recorded."""
+    items.sort(key=lambda item: item.name == PAGE_TEST)
 
 
 @pytest.fixture(scope="session")

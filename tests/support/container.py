@@ -8,6 +8,7 @@ of memory and size, no seccomp profile, no token of the API server.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -57,14 +58,14 @@ def _secret() -> Mapping[str, bytes]:
     """Return a value for each key of a secret that the chart mounts."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1", "*.pulsar-broker.pulsar.svc")
-    command = [sys.executable, "-m", "bundlekeel", "token", "new", "ann", "--role", "operator"]
-    token, line = subprocess.run(command, capture_output=True, check=True).stdout.splitlines()[:2]
+    command = [sys.executable, "-m", "bundlekeel", "token", "new", "ann", "--role", "operator", "-o", "json"]
+    token = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return {
         "TOKEN": b"eyJhbGciOiJIUzI1NiJ9.e30.x",
         "password": b"hunter2",
-        "tokens": line,
-        "peer": token,
-        "operator": token,
+        "tokens": token["line"].encode(),
+        "peer": token["token"].encode(),
+        "operator": token["token"].encode(),
         "ca.crt": authority.cert_pem.bytes(),
         "tls.crt": certificate.cert_chain_pems[0].bytes(),
         "tls.key": certificate.private_key_pem.bytes(),

@@ -74,7 +74,7 @@ class Namespace:
         return {name_of(item) for item in self.objects()}
 
     def of_release(self) -> set[str]:
-        """Return kind and name of the objects that Helm created for the release. ReplicaSets inherit its annotations."""
+        """Return kind and name of the objects that Helm created. (ReplicaSets inherit annotations.)"""
         return {
             name_of(item)
             for item in self.objects()
