@@ -92,19 +92,7 @@ def control_plane(*, api_server: Sequence[str] = ()) -> Iterator[ControlPlane]:
             stack.callback(_stop, child)
             return child
 
-        peer = f"http://{HOST}:{peer_port}"
-        start(
-            "etcd",
-            *("--data-dir", "data", "--unsafe-no-fsync", "--listen-client-urls", etcd, "--advertise-client-urls", etcd),
-            *(
-                "--listen-peer-urls",
-                peer,
-                "--initial-advertise-peer-urls",
-                peer,
-                "--initial-cluster",
-                f"default={peer}",
-            ),
-        )
+        start("etcd", *_etcd(etcd, f"http://{HOST}:{peer_port}"))
         # Processes stop in reverse order: an API server without etcd does not end.
         server = start("kube-apiserver", *_api_server(folder, etcd, port), *api_server)
         _until_ready(kubernetes, server)
@@ -139,6 +127,14 @@ def _write_files(kubernetes: ControlPlane) -> None:
         "current-context": name,
     }
     kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+
+
+def _etcd(client: str, peer: str) -> list[str]:
+    return [
+        *("--data-dir=data", "--unsafe-no-fsync"),
+        *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
+        *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"),
+    ]
 
 
 def _api_server(folder: Path, etcd: str, port: int) -> list[str]:

@@ -127,12 +127,13 @@ class Place:
         os.chown(folder, 0, self._volume_group)
         folder.chmod(0o2777)
         for source in volume.get("projected", {}).get("sources", [volume]):
-            files, about = {}, source.get("secret") or source.get("configMap")
+            about: Object = source.get("secret") or source.get("configMap") or {}
+            files: dict[str, bytes] = {}
             if "secret" in source:
                 files = dict(_secret())
             elif "configMap" in source:
                 files = {key: text.encode() for key, text in config_maps.get(about["name"], {}).items()}
-            items = [(item["key"], item["path"]) for item in (about or {}).get("items", [])]
+            items = [(item["key"], item["path"]) for item in about.get("items", [])]
             for key, path in items or [(key, key) for key in files]:
                 (folder / path).write_bytes(files[key])
                 os.chown(folder / path, 0, self._volume_group)
