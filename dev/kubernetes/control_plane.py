@@ -83,11 +83,13 @@ def control_plane(*, api_server: Sequence[str] = ()) -> Iterator[ControlPlane]:
     _write_files(kubernetes)
     with ExitStack() as stack:
         spawner = Spawner()
-        spawner.start_janitor(folder, folder, [])
+        logs = folder / "logs"
+        logs.mkdir()
+        spawner.start_janitor(folder, logs, [])
         stack.callback(spawner.close, clean=True)
 
         def start(name: str, *arguments: str) -> Child:
-            child = Child(name, [str(programs / name), *arguments], folder / f"{name}.log", folder)
+            child = Child(name, [str(programs / name), *arguments], logs / f"{name}.log", folder)
             spawner.start(child)
             stack.callback(_stop, child)
             return child

@@ -126,6 +126,7 @@ class Place:
         folder.mkdir(parents=True)
         os.chown(folder, 0, self._volume_group)
         folder.chmod(0o2777)
+        mode = {"defaultMode": 0o644, **volume.get("projected", {}), **volume.get("secret", {})}["defaultMode"]
         for source in volume.get("projected", {}).get("sources", [volume]):
             about: Object = source.get("secret") or source.get("configMap") or {}
             files: dict[str, bytes] = {}
@@ -137,7 +138,7 @@ class Place:
             for key, path in items or [(key, key) for key in files]:
                 (folder / path).write_bytes(files[key])
                 os.chown(folder / path, 0, self._volume_group)
-                (folder / path).chmod(volume.get("secret", volume.get("projected", {})).get("defaultMode", 0o644))
+                (folder / path).chmod(mode)
 
     def _mounts(self) -> list[tuple[str, Path, str]]:
         own = {sys.base_prefix, sys.prefix, str(ROOT / "service")}
