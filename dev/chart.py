@@ -31,8 +31,8 @@ NAMESPACE = "pulsar"
 _NOTE = "Made by `python -m dev.chart write`; do not edit."
 
 _INTRODUCTION = """
-Runs beside the brokers as a Deployment of its own, or as a native sidecar in their pods. How the two compare, and every
-step: [Running in Kubernetes](../../../docs/operations/kubernetes.md).
+Runs as a Deployment of its own, or as a native sidecar in the broker pods. How the two compare, and every step:
+[Running in Kubernetes](../../../docs/operations/kubernetes.md).
 
 ## Installing the chart
 
@@ -44,8 +44,10 @@ helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set image.re
   --set pulsar.cluster=pulsar --set pulsar.metadataStore=zk:pulsar-zookeeper:2181
 ```
 
-For sidecars in the broker pods add `--set deployment.enabled=false --set sidecar.enabled=true`. Values for typical
-cases are in `ci/`.
+For a sidecar in each broker pod, of any Pulsar chart or operator, add `--set sidecar.enabled=true`, and restart the
+brokers: `kubectl -n pulsar rollout restart statefulset -l app=pulsar,component=broker`. The cluster must serve
+MutatingAdmissionPolicy (Kubernetes 1.36), and you need the rights of a cluster administrator; otherwise set
+`sidecar.join=values`. Values for production are in `values-production.yaml`, and for single features in `ci/`.
 
 No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the brokers' own shedding is off already:
 follow the [go-live checklist](../../../docs/operations/go-live.md). Quota groups (`quotas.settings`, off by default)
@@ -56,10 +58,10 @@ a claim ([the journal as evidence](../../../docs/operations/security.md#the-jour
 
 ## Uninstalling the chart
 
-With `sidecar.enabled`, also before you set it to `false`: take the values and the patch out of Pulsar's release first
-([step 4](../../../docs/operations/uninstall.md#4-stop-every-sidecar-and-the-failsafe)). A broker pod that mounts the
-ConfigMaps `bundlekeel` and `bundlekeel-sidecar` does not start without them, so these two stay: delete them when no
-broker pod mounts them.
+With `sidecar.enabled` running broker pods keep their sidecar until they restart. They do not start again without the
+ConfigMaps `bundlekeel` and `bundlekeel-sidecar`, so these two stay: delete them when no broker pod mounts them. With
+`sidecar.join=values` take the values and the patch out of Pulsar's release first, also before you set
+`sidecar.enabled=false` ([step 4](../../../docs/operations/uninstall.md#4-stop-every-sidecar-and-the-failsafe)).
 
 ```sh
 helm uninstall bundlekeel --namespace pulsar

@@ -17,6 +17,7 @@ from dev.chart import CHART, KUBERNETES, render
 
 Object = dict[str, Any]
 CASES = tuple(sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml")))
+CLUSTER_KINDS = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
 # Types of the Prometheus operator: Kubernetes' own schemas do not describe them.
 OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 
