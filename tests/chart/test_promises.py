@@ -215,6 +215,7 @@ def test_chart_and_package_say_where_they_are_from() -> None:
     assert (chart["home"], chart["sources"]) == (project["urls"]["Homepage"], [project["urls"]["Source"]])
     assert chart["maintainers"] == [author | {"url": chart["sources"][0]} for author in project["authors"]]
     assert chart["keywords"] == project["keywords"]
+    assert chart["annotations"]["artifacthub.io/license"] == project["license"]
     lowest = project["requires-python"].removeprefix(">=")
     assert f"Programming Language :: Python :: {lowest}" in project["classifiers"]
     assert chart["version"] == chart["appVersion"] == project["version"]
