@@ -19,6 +19,7 @@ from tests.support.chart import (
     Object,
     Pod,
     broker_values,
+    cases_with_values,
     kinds,
     of_kind,
     pods,
@@ -26,7 +27,7 @@ from tests.support.chart import (
 )
 
 ALL_PODS = [pod for case in CASES for pod in pods(case)]
-SIDECARS = [case for case in CASES if any("broker-values.yaml" in o.get("data", {}) for o in rendered(case))]
+SIDECARS = cases_with_values()
 
 
 def _spec(case: str, name: str) -> Object:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from dev.chart import CHART, render
-from tests.support.chart import CASES, Object
+from tests.support.chart import CASES, Object, cases_with_values
 
 ENABLED = ("--set", "sidecar.enabled=true")
 API = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
@@ -44,7 +44,7 @@ def test_a_policy_where_the_cluster_serves_it(arguments: list[str], version: str
     assert "Deployment" not in {item["kind"] for item in objects}
 
 
-@pytest.mark.parametrize("case", ["apache-sidecar", "customized", "jwt-tls"])
+@pytest.mark.parametrize("case", cases_with_values())
 def test_both_ways_add_the_same_parts(case: str) -> None:
     """Container, volumes and mounts have one definition. The hooks differ: values cannot set a postStart."""
     policy = _only(_rendered("--set", "sidecar.join=policy", case=case), "PodTemplate")["template"]["spec"]

@@ -75,6 +75,11 @@ def settings_of(case: str) -> str:
     return text
 
 
+def cases_with_values() -> list[str]:
+    """Return the cases in which values of the Apache Pulsar chart add the sidecar."""
+    return [case for case in CASES if any("broker-values.yaml" in item.get("data", {}) for item in rendered(case))]
+
+
 def broker_values(case: str) -> Object:
     """Return the values that the case sets for the Apache Pulsar chart, below `broker`."""
     sidecar_map = of_kind(case, "ConfigMap", "keel-bundlekeel-sidecar")
