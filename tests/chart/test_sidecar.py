@@ -8,7 +8,8 @@ import yaml
 from dev.chart import CHART, render
 from tests.support.chart import CASES, Object, cases_with_values
 
-ENABLED = ("--set", "sidecar.enabled=true")
+IMAGE = ("--set", "image.repository=mirror.example/bundlekeel")
+ENABLED = ("--set", "sidecar.enabled=true", *IMAGE)
 API = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
 
 
@@ -47,8 +48,8 @@ def test_a_policy_where_the_cluster_serves_it(arguments: list[str], version: str
 @pytest.mark.parametrize("case", cases_with_values())
 def test_both_ways_add_the_same_parts(case: str) -> None:
     """Container, volumes and mounts have one definition. The hooks differ: values cannot set a postStart."""
-    policy = _only(_rendered("--set", "sidecar.join=policy", case=case), "PodTemplate")["template"]["spec"]
-    objects = _rendered("--set", "sidecar.join=values", case=case)
+    policy = _only(_rendered(*IMAGE, "--set", "sidecar.join=policy", case=case), "PodTemplate")["template"]["spec"]
+    objects = _rendered(*IMAGE, "--set", "sidecar.join=values", case=case)
     (text,) = [o["data"]["broker-values.yaml"] for o in objects if "broker-values.yaml" in o.get("data", {})]
     values = yaml.safe_load(text)["broker"]
     assert policy["initContainers"] == values["initContainers"]

@@ -132,7 +132,7 @@ def test_a_pod_that_cannot_take_the_sidecar_starts_without_it(namespace: Namespa
     """Also a pod that is not a broker. A pod with a name twice would be refused, whatever the failurePolicy."""
     _install(namespace)
     for name, pod in LEFT.items():
-        assert '"bundlekeel:' not in json.dumps(_admit(namespace, pod)), name
+        assert "mirror.example/bundlekeel" not in json.dumps(_admit(namespace, pod)), name
     other = f"{namespace.name}-other"
     namespace.kubernetes.create_namespace(other, {})
     assert "bundlekeel" not in _names(_admit(Namespace(namespace.kubernetes, other), pod_of(apache())))
@@ -258,7 +258,7 @@ def test_older_servers(version: str, flags: tuple[str, ...], joined: bool) -> No
     with control_plane(api_server=(f"--emulated-version={version}", *flags)) as kubernetes:
         kubernetes.create_namespace("shop", {})
         namespace = Namespace(kubernetes, "shop")
-        notes = namespace.helm("install", str(CHART), "--set", "sidecar.enabled=true")
+        notes = namespace.helm("install", str(CHART), "--set", "sidecar.enabled=true,image.repository=a/b")
         assert (f"(Kubernetes v{version}" in notes and "does not serve MutatingAdmissionPolicy" in notes) is not joined
         data = json.loads(namespace.kubectl("get", "configmap", "keel-bundlekeel-sidecar", "-o", "json"))["data"]
         assert ("broker-values.yaml" in data) is not joined

@@ -123,7 +123,8 @@ def test_a_broker_starts_with_every_value_that_an_install_accepts(namespace: Nam
 def _install(drawn: Object, labels: Object, namespace: Namespace, file: Path) -> bool:
     """Do what an install does with the policy. Return False if Helm or the server refuses the values."""
     sidecar = {**drawn.get("sidecar", {}), "enabled": True, "join": "policy", "brokerLabels": labels}
-    more = {"settings": {"store": {"sasl_username": "keel"}}, "sidecar": sidecar}
+    image = {"image": {"repository": "mirror.example/bundlekeel", **drawn.get("image", {})}}
+    more = {**image, "settings": {"store": {"sasl_username": "keel"}}, "sidecar": sidecar}
     file.write_text(yaml.safe_dump({**drawn, **more}), encoding="utf-8")
     try:
         objects = render("keel", file, "--namespace", namespace.name)

@@ -118,6 +118,9 @@
 {{- define "bundlekeel.checkSidecar" -}}
 {{- $v := .Values -}}
 {{- if $v.sidecar.enabled -}}
+{{- if and (eq $v.image.repository "bundlekeel") (eq (include "bundlekeel.join" .) "policy") -}}
+{{- fail "image.repository names no registry, and broker pods would wait for the image: push it to your registry, and set REGISTRY/bundlekeel" -}}
+{{- end -}}
 {{- if and $v.history.enabled (not $v.history.uri) (not $v.history.existingClaim) -}}
 {{- fail "history: broker pods would wait for a claim that this release makes: set history.uri to an object store, or history.existingClaim to a claim that is bound" -}}
 {{- end -}}
