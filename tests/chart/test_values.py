@@ -169,7 +169,7 @@ def test_no_secret_can_be_given_as_a_value() -> None:
         ({"history": {"enabled": True}, "sidecar": {"enabled": True}}, "wait for a claim that this release makes"),
         (
             {"sidecar": {"enabled": True}, "extraVolumes": [{"name": "a", "hostPath": {"path": "/"}}]},
-            "refuses broker pods with a volume of type hostPath",
+            "a volume of type hostPath is not supported",
         ),
         (_closed(pulsar={"metadataStore": "zk:a:2181,b:2182/x:1"}), "port 2182 of pulsar.metadataStore is missing"),
         (_closed([2182], pulsar={"configurationStore": "zk:b:2182"}), "port 2181 of pulsar.metadataStore is missing"),

@@ -126,8 +126,8 @@
 {{- end -}}
 {{- range $v.extraVolumes -}}
 {{- range $type := keys (omit . "name") -}}
-{{- if not (has $type (list "configMap" "csi" "downwardAPI" "emptyDir" "ephemeral" "persistentVolumeClaim" "projected" "secret")) -}}
-{{- fail (printf "extraVolumes: Pod Security `restricted` refuses broker pods with a volume of type %s" $type) -}}
+{{- if not (has $type (list "configMap" "csi" "downwardAPI" "emptyDir" "persistentVolumeClaim" "projected" "secret")) -}}
+{{- fail (printf "extraVolumes: with sidecar.enabled a volume of type %s is not supported, which could keep broker pods from a start" $type) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
