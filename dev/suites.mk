@@ -24,7 +24,7 @@ NIGHT = --hypothesis-profile random --hypothesis-seed=$(SEED) $(if $(SHARD),--sh
 
 CLUSTERS := modular extensible chaos quotas demo
 # Short ones last, so that two end at nearly the same time.
-COMPUTING := unit laws page spark parity simulation watch chart-files chart
+COMPUTING := unit laws page spark parity simulation watch chart-files chart kubernetes
 
 .PHONY: all check one-by-one gate $(CLUSTERS) $(COMPUTING) history page-build page-cluster nightly-long nightly-laws
 
@@ -91,6 +91,10 @@ chart-files:
 
 chart:
 	@$(call pytest,$@,8,$(PATIENT) $(DAY) tests/chart,--needs dev.gotools)
+
+# Kubernetes is built by `make kubernetes` and on CI; elsewhere this suite is left out without it.
+kubernetes:
+	@$(call pytest,$@,10,$(PATIENT) $(DAY) tests/kubernetes,$(AGAIN) --needs "dev.kubernetes $(if $(CI),build,cached)" --needs "dev.gotools helm")
 
 page:
 	@$(call pytest,$@,13,$(PATIENT) -m "not nightly and not cluster" tests/ui,$(AGAIN) --needs dev.tools_chromium --needs "dev.ui install")
