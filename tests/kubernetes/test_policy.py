@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dev.chart import CHART, ROOT
+from dev.chart import CHART, ROOT, render
 from dev.gotools import HELM, ensure
 from dev.kubernetes.control_plane import CommandError, control_plane
 from tests.support.broker_pods import apache, container, operator, pod_of
@@ -33,10 +33,10 @@ def _install(namespace: Namespace, *arguments: str) -> None:
     _until_joined(namespace)
 
 
-def _until_joined(namespace: Namespace) -> None:
+def _until_joined(namespace: Namespace, joined: bool = True) -> None:
     end = time.monotonic() + 60
-    while "bundlekeel" not in _names(_admit(namespace, pod_of(apache()))):
-        assert time.monotonic() < end, "the policy had no effect within a minute"
+    while ("bundlekeel" in _names(_admit(namespace, pod_of(apache())))) is not joined:
+        assert time.monotonic() < end, "the policy, or its deletion, had no effect within a minute"
         time.sleep(0.2)
 
 
@@ -188,6 +188,7 @@ def test_from_install_to_uninstall_of_the_policy(shape: str, namespace: Namespac
 
     namespace.helm("uninstall", "--wait", "--timeout", f"{PATIENCE}s")
     assert [pod["metadata"]["uid"] for pod in _pods(namespace)] == [pod["metadata"]["uid"] for pod in upgraded]
+    _until_joined(namespace, False)
     assert not any("bundlekeel" in _names(pod) for pod in _roll(namespace, name))
 
 
@@ -243,27 +244,32 @@ def test_values_for_production(namespace: Namespace) -> None:
     assert {f"CronJob keel-bundlekeel-{name}" for name in ("deadman", "recalibrate")} <= namespace.names()
 
 
-BETA = (
-    "--feature-gates=kube:MutatingAdmissionPolicy=true",
-    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
-    "--emulation-forward-compatible=false",
-)
-
-
-@pytest.mark.parametrize(
-    ("version", "flags", "joined"), [("1.34", (), False), ("1.35", (), False), ("1.35", BETA, True)]
-)
-def test_older_servers(version: str, flags: tuple[str, ...], joined: bool) -> None:
-    """Without the policy the notes say so, and the values for the Apache chart are there; v1beta1 is used if served."""
-    with control_plane(api_server=(f"--emulated-version={version}", *flags)) as kubernetes:
+@pytest.mark.parametrize("version", ["1.34", "1.35"])
+def test_a_server_without_the_policy(version: str) -> None:
+    """The notes say that nothing adds the sidecar yet, and the values for the Apache chart are there."""
+    with control_plane(api_server=(f"--emulated-version={version}",)) as kubernetes:
         kubernetes.create_namespace("shop", {})
         namespace = Namespace(kubernetes, "shop")
-        notes = namespace.helm("install", str(CHART), "--set", "sidecar.enabled=true,image.repository=a/b")
-        assert (f"(Kubernetes v{version}" in notes and "does not serve MutatingAdmissionPolicy" in notes) is not joined
+        notes = namespace.helm("install", str(CHART), "--set", "sidecar.enabled=true")
+        assert "does not serve MutatingAdmissionPolicy, so sidecar.join is `values`" in notes
         data = json.loads(namespace.kubectl("get", "configmap", "keel-bundlekeel-sidecar", "-o", "json"))["data"]
-        assert ("broker-values.yaml" in data) is not joined
-        if joined:
-            _until_joined(namespace)
+        assert "broker-values.yaml" in data
+
+
+def test_the_beta_of_the_policy() -> None:
+    """Rendered as for a server without v1. An emulated server does not start with the beta alone."""
+    served = "admissionregistration.k8s.io/v1beta1"
+    with control_plane(api_server=(f"--runtime-config={served}=true",)) as kubernetes:
+        kubernetes.create_namespace("pulsar", {})
+        arguments = ("--set", "sidecar.join=auto", "--api-versions", f"{served}/MutatingAdmissionPolicy")
+        policy = [
+            item
+            for item in render("keel", values_file("sidecar-policy"), *arguments)
+            if item["kind"].startswith("MutatingAdmissionPolicy")
+        ]
+        assert [item["apiVersion"] for item in policy] == [served] * 2
+        kubernetes.kubectl("create", "-f-", stdin=yaml.safe_dump_all(policy))
+        _until_joined(Namespace(kubernetes, "pulsar"))
 
 
 def test_the_plugin_of_kubectl_finds_a_sidecar(namespace: Namespace, tmp_path: Path) -> None:
@@ -284,6 +290,6 @@ def test_the_plugin_of_kubectl_finds_a_sidecar(namespace: Namespace, tmp_path: P
     tail = "--container=bundlekeel -- bundlekeel plan -o json\n"
     assert re.search(rf"pulsar-broker-\d {tail}", run().stdout)
     namespace.kubectl("delete", "statefulset", "pulsar-broker", "--wait")
-    namespace.deploy("upgrade", "default")
+    namespace.deploy("upgrade", "default", "--reset-values")
     namespace.kubectl("wait", "pods", *OF_BROKERS, "--for=delete", f"--timeout={PATIENCE}s")
     assert re.search(rf"keel-bundlekeel-\w+-\w+ {tail}", run().stdout)

@@ -42,9 +42,9 @@ def operator() -> Object:
 
 
 def pod_of(stateful_set: Object, **fields: object) -> Object:
-    """Return the first pod of a StatefulSet. `fields` replace fields of its spec."""
+    """Return a pod from the template of a StatefulSet. `fields` replace fields of its spec."""
     template = copy.deepcopy(stateful_set["spec"]["template"])
-    metadata = {**template["metadata"], "name": f"{stateful_set['metadata']['name']}-0"}
+    metadata = {**template["metadata"], "name": "pod"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], **fields}}
 
 
