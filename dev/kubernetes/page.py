@@ -17,7 +17,7 @@ _NOTE = "Made by `python -m dev.kubernetes table` after `make kubernetes`; do no
 TABLES = {
     "releases": (
         "Releases",
-        "Every step succeeded in a namespace that enforces Pod Security `restricted`. Jobs: one from each CronJob.",
+        "Every step succeeded in a namespace that enforces Pod Security `restricted`. Jobs: one from each CronJob. After `helm test` its pod stays.",
         ("values", "install", "Jobs", "upgrade to, and rollback", "stays after uninstall"),
     ),
     "allowed": ("Rights", "Everything that an account of the chart may do.", ("values", "account", "on", "may")),

@@ -45,8 +45,9 @@ NOTICE = Notification(
 
 def _may(namespace: Namespace, account: str, verb: str, resource: str) -> bool:
     who = f"--as=system:serviceaccount:{namespace.name}:{account}"
+    kind, _, part = resource.partition("/")
     try:
-        answer = namespace.kubectl("auth", "can-i", verb, resource, who)
+        answer = namespace.kubectl("auth", "can-i", verb, kind, f"--subresource={part}", who)
     except CommandError as error:
         assert str(error).splitlines()[-1].startswith("no"), error
         return False

@@ -74,12 +74,13 @@ class Namespace:
         return {name_of(item) for item in self.objects()}
 
     def of_release(self) -> set[str]:
-        """Return kind and name of the objects that Helm created for the release."""
+        """Return kind and name of the objects that Helm created for the release. ReplicaSets inherit its annotations."""
         return {
             name_of(item)
             for item in self.objects()
             if item["metadata"].get("annotations", {}).get("meta.helm.sh/release-name") == RELEASE
             and item["metadata"]["annotations"]["meta.helm.sh/release-namespace"] == self.name
+            and "ownerReferences" not in item["metadata"]
         }
 
     def until_names(self, expected: set[str]) -> set[str]:
