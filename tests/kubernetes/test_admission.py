@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dev.kubernetes.control_plane import CommandError
-from tests.support.chart import CASES, Object, broker_values, of_kind, pods, rendered
+from tests.support.chart import CASES, Object, broker_values, cases_with_values, of_kind, pods, rendered
 from tests.support.kubernetes import Namespace
 
 CONFINED: Object = {
@@ -18,7 +18,6 @@ CONFINED: Object = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-SIDECARS = [case for case in CASES if any(o["metadata"]["name"] == "keel-bundlekeel-sidecar" for o in rendered(case))]
 
 
 def _admit(namespace: Namespace, name: str, metadata: Object, spec: Object) -> Object:
@@ -48,7 +47,7 @@ def test_restricted_namespaces_admit_every_pod(case: str, namespace: Namespace) 
         assert len(admitted["spec"]["containers"]) == len(spec["containers"])
 
 
-@pytest.mark.parametrize("case", SIDECARS)
+@pytest.mark.parametrize("case", cases_with_values())
 def test_restricted_namespaces_admit_the_sidecar_in_a_broker_pod(case: str, namespace: Namespace) -> None:
     """As the Apache chart adds it, next to a broker that is confined too."""
     ours = broker_values(case)
