@@ -3,9 +3,10 @@
 `python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--cluster NAME] [--flicker F]
 [--parameter NAME=VALUE] [--recent] [--poison KIND]`
 
-`dense` returns a generated cluster as arrays, without files. `write` writes it as files: a balancer with the parameters
-of the world runs, and the real adapters record its inputs and plans, one file per hour as after compaction. The same
-seed gives the same history. `POISONS` are faults in the history, for tests of the jobs.
+`dense` returns a generated cluster (`World`) as arrays, without files. `write` simulates the balancer on this cluster,
+and the real adapters write its inputs and plans into files. Each file contains one hour, like real files after
+compaction. The same seed gives the same history. `--flicker` is the noise of a bundle's traffic from snapshot to
+snapshot, as a part of its hourly noise. `POISONS` are faults in the history, for tests of the jobs.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ POISONS: Final = (
 
 
 class _Bad:
-    """A fault in the history. It affects the middle day: six hours from 06:00 on, or the whole day."""
+    """A fault in the history. It affects the middle day: six hours from 06:00 UTC on, or the whole day."""
 
     def __init__(self, world: World, kind: str) -> None:
         self.world, self.kind = world, kind
@@ -164,13 +165,20 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--recent", action="store_true", help="the last days up to midnight, UTC; else days of 2023")
     parser.add_argument("--brokers", type=int, default=10)
-    parser.add_argument("--bundles", type=int, default=200, help="of the whole cluster")
+    parser.add_argument("--bundles", type=int, default=200, help="number in the whole cluster")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--period", type=int, default=60, help="seconds between two records")
-    parser.add_argument("--flicker", type=float, default=World().flicker, help="noise from picture to picture")
-    parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="of the balancer then")
+    parser.add_argument(
+        "--flicker",
+        type=float,
+        default=World().flicker,
+        help="noise from snapshot to snapshot, part of the hourly noise",
+    )
+    parser.add_argument(
+        "--parameter", action="append", default=[], metavar="NAME=VALUE", help="parameter of the balancer"
+    )
     parser.add_argument("--uri", required=True)
-    parser.add_argument("--cluster", default="", help="the name that the files have")
+    parser.add_argument("--cluster", default="", help="cluster name in the files")
     parser.add_argument("--poison", choices=("", *POISONS), default="")
     options = parser.parse_args()
     pairs = (item.split("=", 1) for item in options.parameter)

@@ -25,11 +25,11 @@ from bundlekeel.api.service import Service
 from bundlekeel.api.shield import Shield
 
 UNITS = """\
-Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in
-`deadlines` of the channel), `_seconds`. Without one of these, rates are msg/s and throughput is bytes/s; `score_...`,
-`source_...`, `target_...`, `threshold`, gains and the imbalance of thresholds are ratios; `max_mean` and the imbalance
-of plans and of `/state` are multiples of the mean; `percent` is percent. All others have their unit in the
-description."""
+Most names end with a unit. `_ratio`: 1 is 100 %. `_seconds`: a duration. `_ms`: milliseconds since 1970, by the clock
+of a sidecar; in `deadlines` of the channel, a duration. Other rates are in msg/s. Other throughput is in bytes/s.
+`score_...`, `source_...`, `target_...`, `threshold` and gains are ratios. `max_mean` is a multiple of the mean. The
+imbalance is a ratio in thresholds, and a multiple of the mean in plans and `/state`. `percent` is percent. All other
+descriptions contain the unit."""
 
 DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica serves all requests, and forwards to the
 leader what only the leader can do. Loads, reasons, verdicts and records of cycles are those of the replica that

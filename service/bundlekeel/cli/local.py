@@ -111,7 +111,7 @@ def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         except ConfigError as error:
             if error.field != "metadata_store":
                 raise
-            hint = "`where` asks a sidecar only with --if-unowned"
+            hint = "pass the settings file with -c: `where` reads the metadata store; only --if-unowned uses a sidecar"
             raise CliError(f"{as_cli_error(error)}; {hint}", USAGE) from None
         tell(places, typed(list[Place], tables.where), sidecar.output)
         _warn_of_absent_topic(decoded(list[Place], places))

@@ -38,11 +38,14 @@ _SUSPECTS: Final = ("pulsar/", "sla-monitor/")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BundleColumns:
-    """`BundleData` of every known bundle. Traffic columns as in `model.load.TRAFFIC`.
+    """`BundleData` of every known bundle, one row per bundle.
 
-    `samples`: shape (n, 4), maximum and present number of short-term samples, then of long-term samples. `suspects`:
-    rows whose names may be those of heartbeats. `index`: row by name; empty if no name has to be looked up. `hashes`:
-    spread hashes of the names in Java's maps, or None.
+    index: row by name; empty if no name has to be looked up.
+    short, long: short-term and long-term average traffic, columns as in `model.load.TRAFFIC`.
+    samples: shape (n, 4), maximum and present number of short-term samples, then of long-term samples.
+    topics: number of topics.
+    suspects: rows whose names may be those of heartbeats or SLA monitors.
+    hashes: spread hashes of the names in Java's maps; None: bundles with equal values are in the order of rows.
     """
 
     names: Sequence[str]
@@ -67,14 +70,18 @@ def suspects(names: Sequence[str]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompatPicture:
-    """Content of one `LoadData`, which Pulsar passes to a shedder.
+    """Content of one `LoadData`, which Pulsar passes to a shedder. All arrays about brokers have one row per broker.
 
-    `percent`: shape (b, 4), float32 values of CPU, direct memory, bandwidth in and out. `traffic`: shape (b, 4), from
-    the reports. `bundle_count`: number of bundles in each report, with or without data. The bundles of broker b with
-    data are `held[starts[b]:starts[b + 1]]` (rows of `bundles`), in any order. `stats`: names in each broker's
-    `lastStats`, in their order; None: the bundles in `held`. `recent`: rows of recently unloaded bundles. `excluded`:
-    (broker or bundle, reason) of records that Pulsar cannot use. `hashes`: spread hashes of the brokers' names in
-    Java's maps, or None.
+    brokers: broker ids.
+    percent: usage in percent of the limit, in float32 precision; columns CPU, direct memory, bandwidth in and out.
+    traffic: the load reports' totals, columns as in `model.load.TRAFFIC`.
+    bundle_count: number of bundles in each load report, including bundles without `BundleData`.
+    starts, held: broker b's bundles with `BundleData` are `held[starts[b]:starts[b + 1]]`, rows of `bundles`.
+    stats: bundle names in each load report's `lastStats`, in their order; None: each broker has the bundles in `held`.
+    bundles: the known bundles.
+    recent: rows (in `bundles`) of recently unloaded bundles.
+    excluded: load reports and `BundleData` that Pulsar cannot use, as (broker or bundle, reason).
+    hashes: spread hashes of the broker ids in Java's maps; None: brokers with equal values are in the order of rows.
     """
 
     brokers: tuple[str, ...]
@@ -90,8 +97,10 @@ class CompatPicture:
     hashes: Ints | None = None
 
     def stat_rows(self) -> tuple[Ints, Ints]:
-        """Return (broker row, bundle row) of every bundle in the reports, in their order; bundle row -1: without
-        data."""
+        """Return (broker rows, bundle rows): one pair per bundle in the load reports, in the order of the reports.
+
+        Bundle row -1: the bundle has no `BundleData`.
+        """
         if self.stats is None:
             return np.repeat(np.arange(len(self.brokers)), np.diff(self.starts)), self.held
         counts = [len(names) for names in self.stats]
@@ -169,7 +178,7 @@ def percent(usage: Floats, limit: Floats) -> Floats:
 
 
 def total(traffic: Floats, first: int, second: int) -> Floats:
-    """Return the sum of two columns, as Java adds two doubles."""
+    """Return the sum of two columns of `traffic` in each row, as Java adds two doubles."""
     with np.errstate(invalid="ignore"):
         added: Floats = traffic[:, first] + traffic[:, second]
     return added

@@ -57,7 +57,10 @@ class Code(ExplainedCode):
     # verdicts that only Bundlekeel has
     SOLE_BROKER = "SoleBroker", "only one broker is alive: there is nowhere to move to"
     ZERO_AVERAGE = "ZeroAverage", "the average load is zero: reports may lack resource limits (see `bundlekeel doctor`)"
-    WRONG_LIMIT = "WrongLimit", "the broker uses more than its limit allows: the limit is wrong and is ignored"
+    WRONG_LIMIT = (
+        "WrongLimit",
+        "the broker uses over 110 % of a resource's limit, from its load report or `capacity`; this limit is ignored",
+    )
     BELOW_MINIMUM = "BelowMinimum", "the difference is too small to justify that clients reconnect"
     UNSETTLED = (
         "Unsettled",
@@ -171,7 +174,7 @@ class Code(ExplainedCode):
     ADMIN_UNREACHABLE = "AdminUnreachable", "the broker could not be reached; the request was not sent"
     NO_ANSWER = (
         "NoAnswer",
-        "the broker did not respond to the unload request, and the bundle's owner does not show its outcome",
+        "the broker did not confirm the unload or split, and the bundle's present state does not show if it happened",
     )
     LANDED_ELSEWHERE = "LandedElsewhere", "another broker took the bundle first"
     RELEASED = "Released", "the bundle has no topics: its broker released it, and no broker owns it until a client asks"
@@ -295,7 +298,7 @@ class Code(ExplainedCode):
     # reasons why loads from counters are not used
     COUNTERS_DISAGREE = "CountersDisagree", "the broker's report has traffic in bundles where its counters show less"
     # records that could not be read, or only with corrections
-    EMPTY_REPORT = "EmptyReport", "the record is empty"
+    EMPTY_REPORT = "EmptyReport", "the record, such as a broker's load report, is empty"
     NOT_JSON = "NotJson", "the record is not JSON, is nested too deeply, or has numbers that are too large"
     REPORT_TOO_LARGE = "ReportTooLarge", "the record is larger than the limit, or has too many values"
     WRONG_TYPE = "WrongType", "a field of the record has the wrong type"

@@ -185,7 +185,7 @@ class Metadata(Protocol):
 
     @property
     def migration_now(self) -> StoreMigration:
-        """The state of the migration as last read, without a request.
+        """State of the migration at the last call of `migration`, without a request.
 
         After a change, its phase is CHANGED until `migration` is called again. Before the first call it is NOT_STARTED.
         """

@@ -21,7 +21,7 @@ LookAgain = Callable[[], Awaitable[None]]
 
 
 def by_person() -> None:
-    """Permit an operator's own command: it does not need leadership."""
+    """Allow every change: the permit of an operator's own command, which does not need leadership."""
 
 
 async def no_look() -> None:
@@ -29,7 +29,7 @@ async def no_look() -> None:
 
 
 def before_any_term() -> None:
-    """Reject changes of a process that has never led. Raises LeadershipLost."""
+    """Reject every change: the permit of a process that has not been leader yet. Raises LeadershipLost."""
     raise LeadershipLost("no term has begun")
 
 

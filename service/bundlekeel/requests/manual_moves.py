@@ -125,7 +125,7 @@ class ManualMoves(Verb):
         if len(wholes) != 1:
             bundles = ", ".join(item.bundle for item in wholes)
             raise ConfigError(
-                f"{name} lies in {len(wholes)} bundles, and bundles move whole; name one: {bundles}",
+                f"{name!r} covers {len(wholes)} bundles, but this command needs exactly one; pass one of: {bundles}",
                 field="name",
                 value=name,
                 allowed="one bundle, or a topic without partitions",

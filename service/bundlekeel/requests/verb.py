@@ -90,7 +90,7 @@ class Verb:
             raise Conflict(
                 f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
                 code="last-broker",
-                difference=["no broker is left"],
+                difference=["no other broker can receive the bundles"],
             )
 
     def _left_alone(self) -> LeftAlone:

@@ -95,11 +95,11 @@ class ReloadingContext(ssl.SSLContext):
             raise ConfigError(f"{field}: TLS files {self._names()} cannot be used: {why}", field=field) from error
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        """Wrap a connection for asyncio; see `ssl.SSLContext.wrap_bio`."""
+        """Start TLS with the current files on a connection of asyncio; see `ssl.SSLContext.wrap_bio`."""
         return self._renewed().wrap_bio(*args, **options)
 
     def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
-        """Wrap a socket for threads; see `ssl.SSLContext.wrap_socket`."""
+        """Start TLS with the current files on a socket of a library without asyncio (kazoo); see `ssl.SSLContext`."""
         return self._renewed().wrap_socket(*args, **options)
 
     def _renewed(self) -> ssl.SSLContext:

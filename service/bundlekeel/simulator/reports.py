@@ -67,7 +67,9 @@ class Reporter:
         return round(settings.statistics_interval / settings.tick), round(settings.host_interval / settings.tick)
 
     def add(self, count: int) -> None:
-        """Add brokers. Each refreshes its statistics and its host usage at random ticks of the two intervals."""
+        """Add brokers. Each refreshes its statistics at a random tick of every statistics interval, and its host usage
+        at a random tick of every host-usage interval. Both ticks stay the same in later intervals.
+        """
         first = len(self.visible)
         for index in range(first, first + count):
             for slots in self._slots:
@@ -93,9 +95,9 @@ class Reporter:
         return statistics, host
 
     def since(self) -> tuple[Floats, Floats]:
-        """Return the seconds since each broker's last refresh of statistics, and of host usage, at time 0.
+        """Return, for time 0, the seconds since each broker's last refresh of statistics, and of host usage.
 
-        The brokers are assumed to have refreshed both before time 0, too.
+        Before time 0, the brokers are assumed to have refreshed in the same rhythm.
         """
         count, step = len(self.visible), self.settings.tick
         seconds = np.zeros((2, count))

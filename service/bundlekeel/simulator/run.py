@@ -253,9 +253,10 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """Return the scenario with the placement of the brokers' own balancer; unchanged for every other contender.
+    """Return the scenario with lookups that use the contender's placement, if the brokers' own balancer runs.
 
-    The extensible load manager ignores how many bundles of a namespace a broker has.
+    Returns the scenario unchanged for Bundlekeel, without a balancer, or without a placement. With strategy `transfer`
+    (extensible load manager), lookups do not compare how many bundles of the namespace each broker has.
     """
     named = contender.parameters
     lookup = _LOOKUPS.get(str(named.get("placement", ""))) if contender.native else None
@@ -264,8 +265,10 @@ def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
 
 
 def _by_seconds(scenario: Scenario, contender: Contender) -> Scenario:
-    """Return the scenario with ticks of at most a second if the contender reads counters, which it does every few
-    seconds."""
+    """Return the scenario with ticks of at most one second if the contender reads counters; otherwise unchanged.
+
+    Counters are read every few seconds, so longer ticks would be too coarse.
+    """
     tick = scenario.settings.tick
     if contender.source == "counters":
         tick /= math.ceil(tick)

@@ -135,7 +135,7 @@ class ResourceView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsView(Answer):
-    """Average traffic of a broker: sum of incoming and outgoing traffic."""
+    """Traffic of a broker: the averages of its bundles added up, incoming plus outgoing."""
 
     msg_rate: Annotated[float, Doc("msg/s")]
     throughput: Annotated[float, Doc("bytes/s")]

@@ -68,7 +68,8 @@ def test_where_without_a_store_says_that_it_asks_no_sidecar(tmp_path: Path) -> N
     asked = [sys.executable, "-m", "bundlekeel", "where", "shop/orders", "--socket", "nowhere.sock"]
     ran = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 2 and ran.stderr.startswith("error: metadata_store: it is missing (allowed: ")
-    assert ran.stderr.endswith("; `where` asks a sidecar only with --if-unowned\n")
+    assert "; pass the settings file with -c: " in ran.stderr
+    assert ran.stderr.endswith("; only --if-unowned uses a sidecar\n")
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])

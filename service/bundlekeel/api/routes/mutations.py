@@ -38,7 +38,7 @@ def _of_one_type(schema: dict[str, Any]) -> None:
 async def reason_of(
     request: Request,
     body: Annotated[schemas.ReasonBody | None, Body(json_schema_extra=_of_one_type)] = None,
-    reason: Annotated[schemas.Reason | None, Query(description="reason, instead of a body")] = None,
+    reason: Annotated[schemas.Reason | None, Query(description="reason, used if the request has no body")] = None,
 ) -> schemas.ReasonBody:
     """Return the reason of a `DELETE` from its body, or else from its query: some clients and proxies drop the body."""
     if body is None and reason is None:

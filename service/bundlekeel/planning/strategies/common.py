@@ -111,7 +111,8 @@ def counting(context: Context) -> Bools:
 class Decision:
     """Output of a shedder (balancing strategy), in addition to the moves in the draft.
 
-    `sides`: `hot` or `cold` by broker, for sources and targets; empty if the decision rule is not used.
+    `sides`: by broker that gives or takes a bundle: `hot` if its score before the plan was at least the mean, `cold` if
+    it was lower. Empty if the strategy does not use the decision rule (`planning.calm`).
     """
 
     verdict: Verdict

@@ -2,7 +2,7 @@
 
 The big bundle moves first, from the giver to the taker. With the bundle, the taker must stay below the overload
 threshold and below the giver's present score. So even if the other moves fail, the maximum does not increase. If the
-bundle fits nowhere, `make_room` first moves some of the taker's bundles to third brokers.
+bundle fits nowhere, `make_room` first moves some of the taker's bundles to other brokers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Swap:
 class _Pair:
     """A giver and a taker of bundles (rows).
 
-    `before`: present score of the giver. `goal`: highest score that both may have afterwards.
+    `before`: present score of the giver. `goal`: highest score that giver and taker may have after the swap.
     """
 
     giver: int
@@ -53,8 +53,8 @@ _Step = tuple[int, int, int]
 def swap(context: Context, exchange: Swap, rows: Ints, want: float) -> Candidates | None:
     """Try to swap one of the bundles `rows` of the giver for smaller ones of the taker.
 
-    Returns the candidates of the taker before the swap; None if no swap is possible. `want`: only bundles that would
-    relieve the giver by more than this score are swapped.
+    Returns the taker's movable bundles, as they were before the swap; None if no swap is possible. `want`: only bundles
+    that would relieve the giver by more than this score are swapped.
     """
     draft, offers = context.draft, candidates(context, exchange.taker)
     back = _ungrouped(context, offers.rows)
@@ -71,9 +71,10 @@ def swap(context: Context, exchange: Swap, rows: Ints, want: float) -> Candidate
 
 
 def make_room(context: Context, exchange: Swap, rows: Ints) -> Candidates | None:
-    """Move some of the taker's bundles to third brokers, then one of the bundles `rows` from the giver to the taker.
+    """Move some of the taker's bundles to brokers other than the giver, then one of the giver's bundles `rows` to the
+    taker.
 
-    Returns the candidates of the taker before these moves; None if nothing moves.
+    Returns the taker's movable bundles, as they were before these moves; None if nothing moves.
     """
     offers, pair = candidates(context, exchange.taker), _pair(context, exchange)
     away = _ungrouped(context, offers.rows)
@@ -98,8 +99,8 @@ def _pair(context: Context, exchange: Swap) -> _Pair:
 def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float) -> list[_Step]:
     """Return the moves that make room for the bundle `row` at the taker; [] if `MOST_BACK` moves are not enough.
 
-    Each move is the largest bundle that fits on the least loaded third broker. `away`: bundles of the taker that may
-    move. `ceiling`: highest allowed score.
+    Each moves the largest bundle that fits on the least loaded broker other than giver and taker. `away`: rows of the
+    taker's bundles that may move. `ceiling`: highest score that a move may lead to.
     """
     draft, usage = context.draft, context.draft.usage.copy()
     big, starts = _pressure(context, pair.giver, np.array([row])), context.snapshot.bundles.starts
@@ -153,8 +154,8 @@ def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int
 def _returned(context: Context, pair: _Pair, row: int, back: Ints) -> list[int]:
     """Return the taker's bundles that should move to the giver in return for the bundle `row`.
 
-    They are chosen from `back` (rows) one at a time, each such that the higher of both scores becomes lowest. Returns
-    [] if that does not help enough.
+    They are chosen from `back` (rows) one at a time: each time the one that most reduces the higher score of giver and
+    taker. Returns [] if the higher score stays above `pair.goal`.
     """
     draft = context.draft
     big = _pressure(context, pair.giver, np.array([row]))[0]

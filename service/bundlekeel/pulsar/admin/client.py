@@ -1,4 +1,4 @@
-"""`HttpBrokerAdmin`: the admin REST API of the brokers behind `ports.BrokerAdmin`.
+"""`HttpBrokerAdmin`: client of the brokers' admin REST API, which implements the interface `ports.BrokerAdmin`.
 
 Requests about one broker go to that broker. Requests that any broker can answer (dynamic configuration) go to the first
 that responds.

@@ -36,13 +36,13 @@ class Setup(_Line, frozen=True, kw_only=True):
 
 
 class Follow(_Line, frozen=True):
-    """Read these topics, too. A topic that is being read already is read again from its start."""
+    """Request to the child: read these topics in addition. If it reads one already, it opens a new reader."""
 
     topics: tuple[Topic, ...]
 
 
 class Sync(_Line, frozen=True):
-    """Send `Synced` after everything published to the channel before this line was delivered."""
+    """Request to the child: send `Synced` after delivery of all channel messages published before this request."""
 
     id: int
 
@@ -51,23 +51,23 @@ class Sync(_Line, frozen=True):
 
 
 class Beat(_Line, frozen=True):
-    """Sent every second while no reader thread hangs."""
+    """Sent by the child every second while none of its reader threads hangs."""
 
 
 class Opened(_Line, frozen=True):
-    """A new reader has started: at the start of the channel, or at new messages of other topics."""
+    """The child has started a new reader. It begins at the start of the channel; of other topics, at new messages."""
 
     topic: Topic
 
 
 class Live(_Line, frozen=True):
-    """All existing messages of the topic have been delivered; new ones follow as they are published."""
+    """The child has delivered all existing messages of the topic; new ones follow as they are published."""
 
     topic: Topic
 
 
 class Lost(_Line, frozen=True):
-    """The topic is not being read; `detail`: the reason. Sent again if the reason changes.
+    """The child cannot read the topic now; `detail`: the reason. Sent again if the reason changes.
 
     Messages published meanwhile are lost, except those of the channel.
     """
@@ -77,7 +77,7 @@ class Lost(_Line, frozen=True):
 
 
 class Message(_Line, frozen=True, kw_only=True):
-    """One message of a topic. `data`: empty for a tombstone, None if its `size` in bytes was too large."""
+    """One message of a topic, from the child. `data`: empty for a tombstone, None if `size` in bytes was too large."""
 
     topic: Topic
     key: str
@@ -87,7 +87,7 @@ class Message(_Line, frozen=True, kw_only=True):
 
 
 class Synced(_Line, frozen=True):
-    """The response to the `Sync` with this `id`."""
+    """The child's response to the `Sync` with this `id`."""
 
     id: int
 

@@ -168,7 +168,7 @@ class ZkMetadata:
 
     @property
     def migration_now(self) -> StoreMigration:
-        """The state of the store migration as last read; its phase is CHANGED if the state changed after that."""
+        """State of the store migration at the last call of `migration`; phase CHANGED if the watch has fired since."""
         return self._migration
 
     def _on_migration(self) -> None:

@@ -26,7 +26,10 @@ LEAST: Final = 2
 
 
 class BoundedCalls(Generic[Name]):
-    """Runs calls of one kind, each with a name. `under_way`: calls for which no cycle waits any more."""
+    """Runs named calls in parallel, about `PARALLEL` at most, and waits for them only for a limited time.
+
+    `under_way`: by name, the calls that outlasted this time and still run.
+    """
 
     def __init__(self) -> None:
         self.under_way: dict[Name, asyncio.Task[None]] = {}
@@ -34,7 +37,7 @@ class BoundedCalls(Generic[Name]):
     async def run(self, jobs: Mapping[Name, Callable[[], Coroutine[Any, Any, None]]], seconds: float | None) -> int:
         """Start jobs in order, wait at most `seconds` (None: until all have ended), return the number of started jobs.
 
-        `jobs`: by name. A job must not have the name of a call that still runs.
+        `jobs`: the calls by name. A name must not be in `under_way`.
         """
         free = max(LEAST, PARALLEL - len(self.under_way))
         tasks = await within(list(jobs.values()), limit=free, seconds=seconds)
@@ -49,7 +52,7 @@ class BoundedCalls(Generic[Name]):
         # It fails, for example, if another sidecar leads now. A caller that needs the response repeats the call.
         if not task.cancelled() and task.exception() is not None:
             _log.info(
-                "call to a broker failed after its time limit; a later quota cycle repeats it",
+                "call to a broker took longer than its time limit and then failed; a later quota cycle repeats it",
                 error=str(task.exception()),
             )
 

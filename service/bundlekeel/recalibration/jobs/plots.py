@@ -27,7 +27,7 @@ _VERDICTS: Final = {"good": GOOD, "partial": INK, "bad": BAD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One candidate in the plot: moves per hour and max/mean on held-out days.
+    """One candidate in the plot. `x`: moves per hour; `y`: max/mean of the brokers' scores; both on held-out days.
 
     `kind`: present, chosen, near (could be adopted in one night) or far. `searched`: the candidate's moves per hour and
     max/mean on the days of the search, as text.
@@ -45,7 +45,7 @@ def _figure(height: float) -> Figure:
 
 
 def candidate_plot(points: Sequence[Point]) -> str:
-    """Return a plot of max/mean over moves per hour; lower and further left is better. Empty without points."""
+    """Return a plot of scores' max/mean over moves per hour; lower and further left is better. Empty without points."""
     if not points:
         return ""
     plot = _figure(2.6)
@@ -62,12 +62,14 @@ def candidate_plot(points: Sequence[Point]) -> str:
 
 
 def block_plot(dates: Sequence[str], before: Sequence[float], after: Sequence[float]) -> str:
-    """Return a plot of max/mean by block, of the present and the proposed thresholds. Empty with less than two blocks.
+    """Return a plot of max/mean (highest score / mean score of brokers) over the held-out blocks (hours of history).
+
+    Empty with fewer than two blocks.
 
     Args:
-        dates: date of each block, which is shown at the first block of a day.
-        before: max/mean of the present thresholds by block.
-        after: max/mean of the proposed thresholds by block; not drawn if equal to `before`.
+        dates: date of each block. The axis shows at most five of them, each at the first block of its day.
+        before: max/mean of each block with the present thresholds.
+        after: max/mean of each block with the proposed thresholds; not drawn if equal to `before`.
     """
     if len(dates) < 2:
         return ""
@@ -87,7 +89,7 @@ def block_plot(dates: Sequence[str], before: Sequence[float], after: Sequence[fl
 
 
 def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Return a plot with one bar per day: the recorded share of the day. `rows`: (date, share, verdict).
+    """Return a plot with one bar per day: the recorded share (0 to 1) of the day. `rows`: (date, share, verdict).
 
     Empty without days.
     """
@@ -110,7 +112,7 @@ def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
 def week_map(values: Sequence[float | None]) -> str:
     """Return a plot of the 168 hours of a week from Monday 00:00 UTC. A stronger color means more traffic.
 
-    Empty without traffic.
+    `values`: bytes per second of each hour; None: unknown. Empty without traffic.
     """
     if max((value or 0.0 for value in values), default=0.0) <= 0:
         return ""

@@ -62,11 +62,19 @@ _UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "
 class ReportInputs:
     """Content of the report, in addition to the proposal (`thresholds.json`).
 
-    blocks: dates, max/mean before and after. capacity: rows of `CAPACITY`. week: bytes per second of the whole cluster
-    by hour of the week. spaces: rows of `PROFILE`. compared: whether cluster and interval of the sidecars were
-    compared. clients: clients moved per hour, by column of the evidence. searched: columns of the evidence on the days
-    of the search. left_alone: requested parameters that were not searched, and why. plans: by day, how often the
-    back-test planned with the active thresholds.
+    judged: all days of the history with their verdicts.
+    points: the candidates in the plot.
+    blocks: by held-out hour, its date, and max/mean with the active and with the proposed thresholds.
+    capacity: usage by traffic, rows of `columns.CAPACITY`.
+    week: bytes per second of the whole cluster by hour of the week; None: unknown.
+    spaces: the busiest namespaces, rows of `columns.PROFILE`.
+    objections: why the proposal must not be adopted, or not automatically.
+    reason: why the proposal was chosen, or why nothing changes.
+    compared: whether the history's cluster name and interval were compared with those of the sidecars.
+    clients: producers and consumers moved per hour, by column title of the evidence table.
+    searched: measures on the days of the search, by column title of the evidence table.
+    left_alone: requested parameters that were not searched, with the reason.
+    plans: by day, how often the back-test planned with the active thresholds.
     """
 
     judged: Sequence[JudgedDay] = ()

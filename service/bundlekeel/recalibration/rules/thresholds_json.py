@@ -190,7 +190,7 @@ def _days(reader: _Reader, key: str) -> tuple[str, ...]:
 
 
 class _Reader:
-    """One JSON object of `thresholds.json`. Methods return checked values, or raise ThresholdsError with field and
+    """One JSON object of `thresholds.json`. Methods return a checked field, or raise ThresholdsError with its path and
     value."""
 
     def __init__(self, values: object, path: str) -> None:
@@ -214,14 +214,14 @@ class _Reader:
         return _Reader(self._value(key), self.at(key))
 
     def text(self, key: str) -> str:
-        """Return a string of at most 2000 characters."""
+        """Return the string in field `key`. A string of more than 2000 characters is rejected."""
         value = self._value(key)
         if not isinstance(value, str) or len(value) > 2_000 or not _is_text(value):
             self.fail(key, "is not a text of at most 2000 characters", "a text")
         return str(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings."""
+        """Return the list of strings in field `key`."""
         value = self._value(key)
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) and _is_text(item) for item in value):
             self.fail(key, "is not a list of texts", "a list of texts")
@@ -229,7 +229,7 @@ class _Reader:
         return tuple(value)
 
     def moment(self, key: str) -> int:
-        """Return a time in Unix ms, before the year 9999."""
+        """Return the time in field `key`, in Unix ms. Times after the start of the year 9999 are rejected."""
         return self.whole(key, minimum=0, maximum=_LAST_MS)
 
     def whole(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
@@ -246,7 +246,10 @@ class _Reader:
         maximum: float | None = None,
         above: float | None = None,
     ) -> float | int:
-        """Return a finite number. Booleans are rejected."""
+        """Return the finite number in field `key`. Booleans are rejected.
+
+        `minimum`, `maximum`: allowed limits. `above`: the number must be greater. None: no such limit.
+        """
         value = self._value(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300 or math.isnan(value):
             self.fail(key, "is not a finite number", "a number")
