@@ -15,7 +15,7 @@ IN_PARALLEL = mkdir -p .run; : > .run/suites; $(SUITES) -j2 -Otarget $(1) || cod
 # With this variable every process of a test or of the demo compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup packages quick check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean
+.PHONY: help setup packages quick check test extensible chaos quotas quota-figures spark chart kubernetes watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ spark: setup ## Recalibration on a Spark standalone cluster; a real cluster's hi
 
 chart: setup ## The Helm chart, image and compose file by real helm and kubeconform; the wheel as nobody on a read-only tree
 	@$(SUITES) chart
+
+kubernetes: setup ## The chart in a real Kubernetes API server: install, upgrade, rights, admission; each container's command (builds Kubernetes once, 10 minutes)
+	@$(BIN)/python -m dev.kubernetes build
+	@$(SUITES) kubernetes
 
 watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheus
 	@$(SUITES) watch
@@ -95,7 +99,8 @@ mutation: packages ## Change guard, planning, strategies, gate, execution, lease
 	@$(BIN)/python -m evidence.mutation $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
-	@$(SUITES) nightly-long nightly-laws
+	@$(BIN)/python -m dev.kubernetes build
+	@$(SUITES) nightly-long nightly-laws kubernetes
 
 format: packages ## Format the sources
 	@$(BIN)/ruff format $(SOURCES)

@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ CHART = ROOT / "deploy" / "helm" / "bundlekeel"
 # Helm built from its module has no Kubernetes version of its own. This is the newest version that our schemas describe.
 KUBERNETES = "1.37.0"
 NAMESPACE = "pulsar"
+# The types of volumes that Pod Security `restricted` allows in a pod, and so templates/_checks.tpl in a broker's pod.
+VOLUMES = ("name", "configMap", "csi", "downwardAPI", "emptyDir", "persistentVolumeClaim", "projected", "secret")
 _NOTE = "Made by `python -m dev.chart write`; do not edit."
 
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
@@ -93,7 +96,8 @@ def apache_values() -> str:
 
 def values_schema() -> str:
     """Return values.schema.json. Below `settings` it has the sidecar's setting keys, so that Helm refuses the same
-    errors, and descriptions, which Artifact Hub and editors show.
+    errors, and descriptions, which Artifact Hub and editors show. Parts of a pod have Kubernetes' own schema: an
+    unknown field in the policy would keep brokers from starting.
     """
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     settings: dict[str, Any] = {}
@@ -117,12 +121,34 @@ def values_schema() -> str:
     settings["placement"]["anyOf"] = [{"enum": choice}, {**_closed(), "properties": section}]
     settings["leadership"]["properties"]["seats"]["maximum"] = 3
     schema["properties"]["settings"] = {**_closed(), "properties": settings}
+    schema["definitions"] = {kind: _kubernetes(kind) for kind in ("EnvVar", "EnvFromSource", "Volume", "VolumeMount")}
     for key, _, text in _values():
         value = schema
         for part in key.split("."):
             beside, value = value["properties"], value["properties"][part]
         beside[part] = {"description": text, **{name: rest for name, rest in value.items() if name != "description"}}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _kubernetes(kind: str) -> dict[str, Any]:
+    """Return Kubernetes' own schema of a kind, without descriptions. A volume has details of some types only."""
+    folder = Path(str(files("kubernetes_validate"))) / "kubernetes-json-schema" / f"v{KUBERNETES}-local-strict"
+    definitions = json.loads((folder / "_definitions.json").read_text(encoding="utf-8"))["$defs"]
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return resolve(definitions[node["$ref"].rpartition("/")[2]])
+        return {key: resolve(value) for key, value in node.items() if key not in ("description", "format")}
+
+    schema: dict[str, Any] = definitions[f"io.k8s.api.core.v1.{kind}"]
+    if kind == "Volume":
+        schema["properties"] = {key: value if key in VOLUMES else {} for key, value in schema["properties"].items()}
+    resolved: dict[str, Any] = resolve(schema)
+    return resolved
 
 
 _DURATION = r"^\s*[0-9.]+\s*(ms|s|m|h|d)?\s*$"

@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,29 +76,49 @@ def _go_module(tool: GoTool) -> str:
 
 
 def _build(tool: GoTool, go_module: str, target: Path) -> None:
-    go = program("go", "go")
-    if go is None:
-        raise ToolError(f"`{tool.name}` is built with Go, which is neither on the PATH nor to be had as a wheel")
     print(f"tools: building {tool.name} {tool.version}, once …", file=sys.stderr, flush=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
         (scratch / "go.mod").write_text(go_module)
-        _go(tool, scratch, [str(go), "get", "-tool", f"{tool.package}@{tool.version}"])
-        _go(tool, scratch, [str(go), "build", "-trimpath", "-ldflags=-s -w", "-o", "built", tool.package])
+        run_go(tool.name, scratch, "get", "-tool", f"{tool.package}@{tool.version}")
+        run_go(tool.name, scratch, "build", "-trimpath", "-ldflags=-s -w", "-o", "built", tool.package)
         (scratch / "built").rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _go(tool: GoTool, module: Path, command: list[str]) -> None:
+def run_go(name: str, module: Path, *arguments: str, on_line: Callable[[str], None] | None = None) -> str:
+    """Run a command of Go in the directory of a module for the program `name`. Return its standard output.
+
+    `on_line` gets each line that Go writes to standard error. Raises ToolError if Go is missing or fails.
+    """
+    go = program("go", "go")
+    if go is None:
+        raise ToolError(f"`{name}` is built with Go, which is neither on the PATH nor to be had as a wheel")
     # Use the installed Go and do not download another one. No C compiler is needed.
     environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
-    answer = subprocess.run(
-        command, cwd=module, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
-    if answer.returncode != 0:
-        tail = answer.stderr.strip().splitlines()[-6:]
-        raise ToolError(f"Go could not build {tool.name} {tool.version}:\n  " + "\n  ".join(tail))
+    lines: deque[str] = deque(maxlen=6)
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(
+            [str(go), *arguments],
+            cwd=module,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line.strip())
+            if on_line:
+                on_line(line.strip())
+        if process.wait() != 0:
+            raise ToolError(f"Go could not build {name}:\n  " + "\n  ".join(lines))
+        output.seek(0)
+        return output.read()
 
 
 def main(names: list[str]) -> None:

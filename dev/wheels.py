@@ -27,7 +27,7 @@ def install(name: str, python: str = sys.executable) -> str:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
     )
-    with process, _progress(f"packages of {lock.name}", total) as at:
+    with process, progress(f"packages of {lock.name}", total) as at:
         assert process.stdout is not None
         for line in process.stdout:
             word, _, rest = line.strip().partition(" ")
@@ -71,7 +71,8 @@ class _Counter:
 
 
 @contextmanager
-def _progress(what: str, total: int) -> Iterator[_Counter]:
+def progress(what: str, total: int) -> Iterator[_Counter]:
+    """Yield a function that counts one of `total` things, with its name, and shows the count."""
     yield _Counter(what, total)
     if sys.stderr.isatty():
         sys.stderr.write("\n")

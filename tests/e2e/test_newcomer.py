@@ -29,8 +29,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(1800
 
 PATIENCE = 420.0
 BUSY_BUNDLES = 24
-# Lines that are not typed, and why. No line of these pages needs Kubernetes; those of docs/operations/kubernetes.md do,
-# and nothing here runs a kubelet: what they install is checked by tests/chart.
+# Lines that are not typed, and why.
 NOT_TYPED = {
     "make demo": "its recipe is what tests/e2e/test_demo.py runs; tests/unit/cli/test_newcomer.py sees that it exists",
     "make test": "it runs this file",

@@ -17,6 +17,7 @@ from dev.chart import CHART, KUBERNETES, render
 
 Object = dict[str, Any]
 CASES = tuple(sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml")))
+CLUSTER_KINDS = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
 # Types of the Prometheus operator: Kubernetes' own schemas do not describe them.
 OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 
@@ -72,6 +73,11 @@ def settings_of(case: str) -> str:
     """Return the text of the sidecar's settings file for a values file."""
     text: str = of_kind(case, "ConfigMap", "keel-bundlekeel")["data"]["settings.yaml"]
     return text
+
+
+def cases_with_values() -> list[str]:
+    """Return the cases in which values of the Apache Pulsar chart add the sidecar."""
+    return [case for case in CASES if any("broker-values.yaml" in item.get("data", {}) for item in rendered(case))]
 
 
 def broker_values(case: str) -> Object:

@@ -55,7 +55,7 @@ class HttpQuotaAdmin:
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
         """Return the rate in a topic's own policy; None: it has none.
 
-        Needs a permit as a write does, because the request can assign the topic's bundle (`routes.TOPIC_RATE`).
+        Needs a permit like a write, because the request can make a broker load the topic's bundle.
         """
         route = routes.TOPIC_RATE
         target = rate_path(route, place.topic, _PATHS[place.side])

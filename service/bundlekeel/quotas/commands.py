@@ -114,7 +114,7 @@ def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOpti
 
 
 def _change(session: Session, method: str, path: str, body: Json) -> None:
-    """Send the change of a group and show the group. Prints a warning if this changes no rate at the brokers now."""
+    """Send a change of a quota group and print the response. Prints a warning if Bundlekeel writes no rates now."""
     session.tell(session.client.send(method, f"quotas/{path}", body), _changed)
     try:
         now = decoded(QuotasView, session.client.get("quotas"))
@@ -205,7 +205,7 @@ def _groups(rows: Sequence[GroupView], layout: TableLayout) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Line(Generic[R]):
-    """A line of a table: one kind of rate of a group or topic. `first`: whether it is the first line of `row`."""
+    """A line of a table: one kind of rate of a group or topic (`row`). `first`: whether it is the first of `row`."""
 
     row: R
     kind: str
@@ -213,14 +213,14 @@ class _Line(Generic[R]):
     first: bool
 
     def rate(self, rates: RatesView | None) -> str:
-        """Return the rate of this line's kind as text."""
+        """Return, as text, the one of `rates` that has this line's kind."""
         return _form(self.kind)(_rate_of(rates, self.kind))
 
 
 def _first(
     header: str, cell: Callable[[R], str], under: int | None = None, pattern: str = "\n  {}", *, shown: bool = True
 ) -> Column[_Line[R]]:
-    """Return a column with a value of the whole group or topic, which only its first line shows."""
+    """Return a table column for a value of a whole group or topic; only the first line of each shows the value."""
     return Column(header, lambda line: cell(line.row) if line.first else "", under, pattern, shown)
 
 
@@ -274,7 +274,7 @@ def _topics(rows: Sequence[TopicView], kinds: Sequence[tuple[str, str]], layout:
 
 
 def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:
-    """Render per broker the usage that it reports to the other brokers, and the measured usage; then both sums."""
+    """Render the usage that each broker reports to other brokers, its measured usage, and the sums of both kinds."""
     drawn = table("broker", "kind", ">reported", ">measured", ">ago")
     for row in rows:
         name = f"{row.broker}{'' if row.registered else ' (gone)'}"
@@ -329,5 +329,5 @@ for _name, _command in (
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
+    """Add the commands `quota ...` to the app."""
     app.add_typer(quota_app, name="quota")

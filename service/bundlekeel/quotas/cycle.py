@@ -1,6 +1,7 @@
-"""Quota cycle of a sidecar: measure usage, compute shares and write rates, in parallel to the balancing cycles.
+"""Quota cycle: measure usage, compute each topic's share of its quota group's limit, and write it as a rate.
 
-Only the leader queries brokers and writes. It stores its report, so that every replica shows the same values.
+It runs in parallel to the balancing cycles. Only the leader queries brokers and writes. It stores its report, so that
+every replica shows the same values.
 
 Brokers average rates over `statsUpdateFrequencyInSecs`. A cycle lasts at least two of these intervals: then the rates
 that a cycle reads were measured while the rates written by the previous cycle were in effect.
@@ -72,7 +73,7 @@ _MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAdapters:
-    """The adapters of quota groups."""
+    """Access to brokers for quota groups: reads, writes, and the usage that brokers publish."""
 
     admin: QuotaAdmin
     commands: QuotaCommands
@@ -84,7 +85,7 @@ class QuotaParts:
     """Dependencies of `Quotas`.
 
     `ceiling`: the mode in the settings file, the highest that operators can set. `permit`: raises LeadershipLost if
-    this sidecar does not lead with that epoch any more.
+    the epoch that it gets (number of a leader's term) is not this sidecar's current term.
     """
 
     settings: QuotaSettings
@@ -113,7 +114,7 @@ class _Outcome:
 
 
 class Quotas:
-    """Runs the quota cycles of one sidecar, and contains the results of the last one."""
+    """Runs the quota cycles of one sidecar, and contains the results of the last cycle."""
 
     def __init__(self, parts: QuotaParts) -> None:
         self._p = parts
@@ -258,7 +259,7 @@ class Quotas:
     async def _share(
         self, membership: Membership, survey: UsageAnswers, picture: RawClusterView
     ) -> tuple[UsageTable, TopicClaims, Shares]:
-        """Return the usage table, the claims of topics and their shares.
+        """Return the usage table, the measured values of each topic (claims), and the shares of topics.
 
         Computes in a thread, because 100,000 topics would block the event loop for too long.
         """
@@ -284,7 +285,7 @@ class Quotas:
         picture: RawClusterView,
         partitions: Mapping[str, int],
     ) -> tuple[TopicClaims, Shares]:
-        """Return claims and shares of topics. For a registered broker that does not respond, uses its latest usage."""
+        """Return measured values (claims) and shares of topics. Brokers that do not respond keep their last values."""
         p, names = self._p, [group.name for group in membership.groups]
         now = lines_of(table, partitions, self.rates.passing(table.keys))
         self._lines = latest(self._lines, now, picture.endpoints)
@@ -303,16 +304,16 @@ class Quotas:
         return self._p.gate.check(GateQuestion(action=Action.QUOTAS, epoch=self.epoch))
 
     def _permit(self, epoch: int) -> None:
-        """Check right before each request to a broker that it is still allowed, because a pause must stop all others.
+        """Raise Forbidden, LeadershipLost or StoreError if this sidecar may not write rates now.
 
-        Raises Forbidden, LeadershipLost or StoreError if it is not.
+        Called right before each request to a broker, so that an operator's pause stops the rest of a cycle.
         """
         self._p.permit(epoch)
         self._p.gate.demand(GateQuestion(action=Action.QUOTAS, epoch=epoch))
 
     @property
     def handed_back(self) -> bool:
-        """Whether the last takeover has ended and no operator has requested the mode `act` since.
+        """Whether the last takeover of load shedding has ended, and no operator has requested mode `act` since.
 
         If so, quota cycles restore the rates from before the quota groups, and set no rates.
         """
@@ -349,7 +350,7 @@ class Quotas:
     def _write_budget(self) -> WriteBudget:
         """Return the limits of this cycle's writes.
 
-        Their number is a cycle's part of `writes_per_minute`, or less if fewer are left in the current minute.
+        The number of writes is a cycle's part of `writes_per_minute`, or less if the last minute's writes leave less.
         """
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
         while self._recent_writes and self._recent_writes[0][0] <= since:

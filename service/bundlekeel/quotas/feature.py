@@ -46,13 +46,13 @@ class QuotaFeature(Feature):
         return parts_of(reading, status, gate)
 
     async def check_documents(self, coordination: Coordination) -> None:
-        """Read the record of the limits that Bundlekeel set."""
+        """Raise StoreError if the record of the limits that Bundlekeel set cannot be read."""
         from bundlekeel.quotas.enforcing.owned_limits import check_documents
 
         await check_documents(coordination)
 
     async def forbid_uninstall(self, coordination: Coordination) -> None:
-        """Raise Conflict while brokers have rates of quota groups."""
+        """Raise Conflict while brokers have rates or ResourceGroups that Bundlekeel set."""
         from bundlekeel.quotas.uninstall import forbid_uninstall
 
         await forbid_uninstall(coordination)
@@ -66,7 +66,7 @@ class QuotaFeature(Feature):
     async def hand_back(
         self, loaded: LoadedSettings, out: Outside, *, taken_over: bool, reason: str, by: str
     ) -> list[str]:
-        """Restore the rates from before the quota groups."""
+        """Restore rates and ResourceGroups from before the quota groups. Returns messages for the operator."""
         from bundlekeel.quotas.wiring import hand_back
 
         return await hand_back(loaded, out, taken_over=taken_over, reason=reason, by=by)

@@ -39,7 +39,7 @@ class QuotaAdmin(Protocol):
         """
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """Return the rates in a namespace's policies for a cluster. Raises AdminRefused if it does not exist."""
+        """Return the rates in a namespace's policies for a cluster. Raises AdminRefused if the namespace is unknown."""
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
         """Return a ResourceGroup; None: it does not exist. The request changes nothing."""
@@ -75,7 +75,7 @@ class UsageFeed(Protocol):
     """Brokers' reports to each other on ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Start to listen through any of these brokers; call it again when they change. Does not wait for a broker."""
+        """Start to listen through any of these brokers; call again when they change. Does not wait for a broker."""
 
     def tables(self) -> UsageTables:
         """Return the newest tables. Never raises: if the connection is lost, `status` shows it, and the values stay."""

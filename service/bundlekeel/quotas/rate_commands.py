@@ -1,4 +1,4 @@
-"""Every call of quota groups that changes a cluster, under the import contract of `ports.commands`."""
+"""All calls of quota groups that change a cluster. As for `ports.commands`, few modules may import them."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ class QuotaCommands(Protocol):
         """Create or change a ResourceGroup; None removes it. Raises AdminRefused (412) while namespaces use it."""
 
     async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
-        """Attach a namespace to a ResourceGroup; "": detach it. Raises AdminRefused (412) if it does not exist."""
+        """Attach a namespace to a ResourceGroup; "": detach it. Raises AdminRefused (412) if the group is unknown."""

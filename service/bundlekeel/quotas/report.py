@@ -42,8 +42,8 @@ _GROUP_GAUGES: Final = (
 class QuotaCycleReport:
     """Measurements and decisions of one cycle.
 
-    `demand`: the estimated demand of each topic of `shares`, in the same units. `reported`: by group, the usage that
-    brokers report to each other (`UsageListener.reported`).
+    `demand`: estimated demand of each topic in `shares`, per second, shape (topics, 4). `reported`: by group, the
+    usage that brokers report to each other (`UsageListener.reported`).
     """
 
     membership: Membership
@@ -60,8 +60,8 @@ class QuotaCycleReport:
 class _Index:
     """Lookup tables by topic, built once for all groups.
 
-    `shares`: index among the shares. `left`: codes why rates are not written. `changes`: planned writes. `brokers`:
-    brokers that serve the topic.
+    `shares`: row in `Shares`. `left`: codes of why rates are not written. `changes`: planned writes. `brokers`: brokers
+    that serve the topic.
     """
 
     shares: Mapping[Key, int]
@@ -150,7 +150,7 @@ def _group_row(cycle_report: QuotaCycleReport, row: int, group: QuotaGroup, mine
 def losses(cycle_report: QuotaCycleReport, rows: Ints | None = None) -> Floats:
     """Return the part of each topic's share, per second, that is lost because too few of its partitions have demand.
 
-    Each partition has the limit share / partitions. `rows`: indexes of topics in the claims; None: all. The result has
+    Each partition has the limit share / partitions. `rows`: rows of topics in `claims`; None: all. The result has
     the shape (topics, 4).
     """
     claims = cycle_report.claims
@@ -213,7 +213,7 @@ def topic_row(cycle_report: QuotaCycleReport, topic: str, rate_of: Callable[[Key
 
 
 def _find(keys: Sequence[Key], key: Key) -> int | None:
-    """Return the index of `key` in the sorted `keys`, or None."""
+    """Return the index of `key` in the sorted `keys`; None: not there."""
     row = bisect_left(keys, key)
     return row if row < len(keys) and keys[row] == key else None
 
@@ -234,7 +234,7 @@ def _index_of(cycle_report: QuotaCycleReport, key: Key) -> _Index:
 
 
 def change_row(change: RateChange) -> Json:
-    """Return one write as JSON for the journal."""
+    """Return one write of a topic policy as JSON for the journal."""
     return {
         "topic": change.place.topic,
         "side": change.place.side,
@@ -258,10 +258,10 @@ def _named(values: Sequence[float]) -> Json:
 
 
 def add_held_back(rows: Sequence[Json], before: Json | None, seconds: float) -> None:
-    """Add to each group's row for how long its topics have been held back by limits: the sum of seconds over topics.
+    """Add to each group's row how many seconds its topics were held back (limited), summed over topics.
 
-    This is the value in the previous report (`before`), also of another leader, plus the topics that are held back now
-    times `seconds`. It starts at 0 for a new group.
+    This is the value in the previous report (`before`), also of another leader, plus `seconds` times the number of
+    topics that are held back now. It starts at 0 for a new group.
     """
     previous = {row["name"]: row.get("held_back_seconds") or 0.0 for row in (before or {}).get("groups", ())}
     for row in rows:

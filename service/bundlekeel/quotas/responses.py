@@ -29,14 +29,14 @@ Limits = Annotated[RatesView, Doc("limits over all brokers")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedUsageView(Answer):
-    """A broker's last report to the others about a group. Pulsar reports per period; these values are per second."""
+    """The usage of a group that a broker last reported to other brokers, converted to rates per second."""
 
     broker: Annotated[str, Doc("broker ID, or the service URL if no known broker has that address")]
-    registered: Annotated[bool, Doc("whether it is registered; the last report of a broker that left may still count")]
+    registered: Annotated[bool, Doc("whether the broker is registered; reports of one that left may still count")]
     reported: Annotated[RatesView, Doc("reported usage; null: none yet")]
     measured: Annotated[RatesView | None, Doc("measured throughput of the group's topics on it; null: no topics there")]
-    publish_age_seconds: Annotated[float | None, Doc("age of its last report on publishing; null: no report")]
-    dispatch_age_seconds: Annotated[float | None, Doc("age of its last report on delivery; null: no report")]
+    publish_age_seconds: Annotated[float | None, Doc("age of the broker's last report on publishing; null: none")]
+    dispatch_age_seconds: Annotated[float | None, Doc("age of the broker's last report on delivery; null: none")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class GroupView(Answer):
     origin: Origin
     by: By
     reason: Reason
-    since_ms: Annotated[int, Doc("time at which it was set; 0: declared in the settings")]
+    since_ms: Annotated[int, Doc("time at which the group was set; 0: declared in the settings")]
     members: Annotated[list[str], Doc("`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed")]
     limits: Limits
     namespaces: Annotated[int | None, Doc("number of namespaces in the group")] = None
@@ -62,7 +62,7 @@ class GroupView(Answer):
     shares: Annotated[RatesView | None, Doc("sum of the shares of its topics")] = None
     used_ratio: Annotated[RatesView | None, Doc("usage divided by the limit")] = None
     skew_loss: Annotated[RatesView | None, Doc("unused shares, because the demand is in too few partitions")] = None
-    excess: Annotated[RatesView | None, Doc("part of the sum of shares above the limit")] = None
+    excess: Annotated[RatesView | None, Doc("by how much the sum of shares exceeds the limit")] = None
     defects: Annotated[list[CodeView], Doc("faults of Pulsar's enforcement in this group")] = field(
         default_factory=list
     )
@@ -127,7 +127,7 @@ class WritesView(Answer):
     written: Annotated[int, Doc("number of written changes")] = 0
     planned: Annotated[int, Doc("number of planned changes")] = 0
     failed: Annotated[int, Doc("number of failed changes")] = 0
-    held: Annotated[int, Doc("number of places with a rate that Bundlekeel set")] = 0
+    held: Annotated[int, Doc("number of topic policies and ResourceGroups that Bundlekeel set")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class QuotaWhyView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSetView(Answer):
-    """A group that an operator set."""
+    """Response to the creation, change or reset of a quota group."""
 
     name: Annotated[str, Doc("name of the group")]
     origin: Origin
@@ -172,7 +172,7 @@ class GroupSetView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRemoved(Answer):
-    """A group that an operator removed."""
+    """Response to the removal of a quota group."""
 
     name: Annotated[str, Doc("name of the group")]
     origin: Origin

@@ -30,7 +30,7 @@ ByteLimit = Annotated[
 
 
 class GroupBody(schemas.ReasonBody):
-    """The new values of a group."""
+    """Request to create or change a quota group."""
 
     members: list[Annotated[str, Field(max_length=1024)]] = Field(
         max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed", examples=[["t:acme"]]
@@ -63,7 +63,7 @@ async def list_quotas(service: Backend) -> Response:
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
 async def explain_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
-    """Explain the throughput of a group or topic. The leader responds, because it has all topics (`here`: does not)."""
+    """Explain the throughput of a group or topic. The leader responds, as only it has all topics; not with `here`."""
     return reply(await service.features["quotas"].why(name, here=here))
 
 

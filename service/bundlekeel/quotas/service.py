@@ -49,7 +49,7 @@ _WORDS: Final = {
 
 
 class QuotaService:
-    """Returns the leader's last report, and stores the operators' requests.
+    """Returns the leader's last report on quota groups, and stores operators' requests for them.
 
     `leadership`, `peers`: used by a follower to query the leader about topics that the stored report omits.
     """
@@ -212,7 +212,7 @@ class QuotaService:
         return GroupRemoved(name=name, origin=(declared.origins or {}).get(name, SETTINGS))
 
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
-        """Undo an operator's change or removal of a group of the settings file."""
+        """Undo an operator's change or removal of a group of the settings file. Raises NotFound if there was none."""
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 
@@ -259,7 +259,7 @@ def _limits(group: QuotaGroup) -> RatesView:
 
 
 def _in_force(name: str, declared: DeclaredGroups) -> Json | None:
-    """Return a group as it applies now, as JSON for the journal; None: there is no such group."""
+    """Return a group in `declared` as JSON for the journal; None: there is no such group."""
     group = next((item for item in declared.groups if item.name == name), None)
     if group is None:
         return None

@@ -23,7 +23,7 @@ _PREFIX = "quotas."
 
 
 def parse_size(value: object) -> object:
-    """Return the bytes of `10MB` (10,000,000), `1MiB` (1,048,576) or a plain number. Refuses all other values."""
+    """Return the bytes of `10MB` (10,000,000), `1MiB` (1,048,576) or a plain number; else raise InvalidSetting."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -30,7 +30,7 @@ class DeclaredGroups:
 
 
 class GroupRegister:
-    """Cache of the groups that apply now (`declared`). They are computed again only if a request changes."""
+    """Cache of the groups that apply now, which are computed again only if an operator's request changes."""
 
     def __init__(self, settings: Sequence[QuotaGroup]) -> None:
         self.settings = tuple(settings)
@@ -38,7 +38,7 @@ class GroupRegister:
         self._declared = DeclaredGroups()
 
     def now(self, requests: Mapping[str, QuotaRequest]) -> DeclaredGroups:
-        """Return the groups that apply with these requests."""
+        """Return the groups that apply with operators' current requests, from the cache if possible."""
         if self._requests is not requests:
             if self._requests is None or self._requests != requests:
                 self._declared = declared(self.settings, requests)
@@ -46,7 +46,7 @@ class GroupRegister:
         return self._declared
 
     def with_requests(self, requests: Mapping[str, QuotaRequest]) -> DeclaredGroups:
-        """Return the groups that would apply with these requests."""
+        """Return the groups that would apply with these requests. Does not use or change the cache."""
         return declared(self.settings, requests)
 
 
@@ -79,7 +79,7 @@ def declared(
 def _add(groups: list[QuotaGroup], more: Sequence[QuotaGroup], problems: list[ConfigError], check: Check) -> None:
     """Add all groups of `more` that pass `check`, and add an error to `problems` for each other one.
 
-    If not all are valid together, it continues with halves of them, so that few checks are needed.
+    If not all are valid together, checks each half of them in the same way, so that few checks are needed.
     """
     if not more:
         return
@@ -111,6 +111,6 @@ def removed_by(request: QuotaRequest) -> str:
 
 
 def group_of(name: str, request: QuotaRequest) -> QuotaGroup:
-    """Return the group that a request sets."""
+    """Return the quota group that an operator's request sets."""
     limits = QuotaLimits(**{kind: getattr(request, kind) for kind in KINDS})
     return QuotaGroup(name=name, limits=limits, members=tuple(request.members))

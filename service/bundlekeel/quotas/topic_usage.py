@@ -84,8 +84,8 @@ class UsageSurvey:
     ) -> UsageAnswers:
         """Return the usage of every limited topic.
 
-        `arriving`: bundles in transit, with their target. `serving`: brokers that reported topics of groups. These are
-        queried again even after their last bundle has left: with their old values its topics would count twice.
+        `arriving`: bundles in transit, with their target broker. `serving`: brokers that reported topics of groups.
+        These are queried even after their last bundle has left: their old values would count its topics twice.
         """
         members = membership.group_of
         self._turn += 1
@@ -111,8 +111,8 @@ class UsageSurvey:
     async def partitions(self, measured: Mapping[str, int]) -> dict[str, int]:
         """Return the number of partitions of each topic.
 
-        `measured`: number of partitions that brokers reported, by topic. The result is at least this number; if the
-        store cannot be read, it is the last number that was read.
+        `measured`: number of partitions that brokers reported, by topic. The result is at least this number, and
+        at least the number last read from the metadata store.
         """
         now = self._clock.boot()
         self._partitions = {base: entry for base, entry in self._partitions.items() if base in measured}

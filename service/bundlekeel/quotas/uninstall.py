@@ -1,4 +1,4 @@
-"""Check of quota groups before the shared state is deleted."""
+"""Prevents the deletion of Bundlekeel's shared state while limits of quota groups are set."""
 
 from __future__ import annotations
 

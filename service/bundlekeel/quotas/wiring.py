@@ -1,4 +1,4 @@
-"""Creates the objects of quota groups for a sidecar, and does their handback for commands."""
+"""Creates the objects of quota groups for a sidecar, and restores earlier rates for the command `handback`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def parts_of(reading: Reading, status: CycleStatus, gate: Gate) -> FeatureParts:
 
 
 async def hand_back(loaded: LoadedSettings, out: Outside, *, taken_over: bool, reason: str, by: str) -> list[str]:
-    """Restore the rates from before the quota groups. Returns messages for the operator."""
+    """Restore rates and ResourceGroups from before the quota groups. Returns messages for the operator."""
     adapters: QuotaAdapters = out.adapters["quotas"]
     aside: list[str] = []
     enforced = loaded.settings.section(QuotaSettings).enforcer != "off"

@@ -3,6 +3,7 @@
 {{- include "bundlekeel.checkNames" . -}}
 {{- include "bundlekeel.checkSettings" . -}}
 {{- include "bundlekeel.checkHistory" . -}}
+{{- include "bundlekeel.checkSidecar" . -}}
 {{- include "bundlekeel.checkJobs" . -}}
 {{- include "bundlekeel.checkNetwork" . -}}
 {{- end }}
@@ -86,7 +87,7 @@
 {{- $uri := trimPrefix "file://" (index . 2) -}}
 {{- if and $uri (not (contains "://" $uri)) -}}
 {{- $mounts := list -}}
-{{- if $.Values.history.existingClaim -}}{{- $mounts = append $mounts "/history" -}}{{- end -}}
+{{- if include "bundlekeel.historyClaim" $ -}}{{- $mounts = append $mounts "/history" -}}{{- end -}}
 {{- range $.Values.extraVolumeMounts -}}{{- $mounts = append $mounts .mountPath -}}{{- end -}}
 {{- $found := false -}}
 {{- range $mounts -}}
@@ -100,16 +101,47 @@
 
 {{- define "bundlekeel.checkHistory" -}}
 {{- with .Values.history -}}
-{{- if and .existingClaim (not .uri) -}}
-{{- fail "history.existingClaim is set and history.uri is not, so nothing is recorded: set history.uri, for example /history" -}}
+{{- if and (or .existingClaim .uri) (not .enabled) -}}
+{{- fail "history.enabled is false, so nothing is recorded: set it to true, or leave history.uri and history.existingClaim empty" -}}
 {{- end -}}
-{{- if and $.Values.recalibrate.enabled (not .uri) -}}
-{{- fail "recalibrate.enabled needs recorded history: set history.uri, and history.existingClaim for a folder" -}}
+{{- if and $.Values.recalibrate.enabled (not .enabled) -}}
+{{- fail "recalibrate.enabled needs recorded history: set history.enabled" -}}
 {{- end -}}
-{{- include "bundlekeel.checkFolder" (list $ "history.uri" .uri) -}}
 {{- end -}}
+{{- include "bundlekeel.checkFolder" (list . "history.uri" (include "bundlekeel.historyUri" .)) -}}
 {{- if .Values.recalibrate.enabled -}}
 {{- include "bundlekeel.checkFolder" (list . "recalibrate.out" .Values.recalibrate.out) -}}
+{{- end -}}
+{{- end }}
+
+{{/* What keeps broker pods from a start, and the server does not see before. The lookup finds nothing without a cluster. */}}
+{{- define "bundlekeel.checkSidecar" -}}
+{{- $v := .Values -}}
+{{- if $v.sidecar.enabled -}}
+{{- if and (eq $v.image.repository "bundlekeel") (eq (include "bundlekeel.join" .) "policy") -}}
+{{- fail "image.repository names no registry, and broker pods would wait for the image: push it to your registry, and set REGISTRY/bundlekeel" -}}
+{{- end -}}
+{{- if and $v.history.enabled (not $v.history.uri) (not $v.history.existingClaim) -}}
+{{- fail "history: broker pods would wait for a claim that this release makes: set history.uri to an object store, or history.existingClaim to a claim that is bound" -}}
+{{- end -}}
+{{- range $v.extraVolumes -}}
+{{- range $type := keys (omit . "name") -}}
+{{- if not (has $type (list "configMap" "csi" "downwardAPI" "emptyDir" "persistentVolumeClaim" "projected" "secret")) -}}
+{{- fail (printf "extraVolumes: with sidecar.enabled a volume of type %s is not supported, which could keep broker pods from a start" $type) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq (include "bundlekeel.join" .) "policy") (lookup "v1" "Namespace" "" .Release.Namespace) -}}
+{{- range $value, $name := dict "pulsar.jwt.existingSecret" $v.pulsar.jwt.existingSecret "pulsar.tls.caSecret" $v.pulsar.tls.caSecret
+  "pulsar.tls.certSecret" $v.pulsar.tls.certSecret "pulsar.sasl.existingSecret" $v.pulsar.sasl.existingSecret
+  "api.auth.existingSecret" $v.api.auth.existingSecret "api.tls.existingSecret" $v.api.tls.existingSecret
+  "history.existingClaim" $v.history.existingClaim "journal.existingClaim" $v.journal.existingClaim -}}
+{{- $kind := ternary "PersistentVolumeClaim" "Secret" (hasSuffix "Claim" $value) -}}
+{{- if and $name (not (lookup "v1" $kind $.Release.Namespace $name)) -}}
+{{- fail (printf "%s: there is no %s %s in namespace %s, and broker pods would wait for it: create it first" $value $kind $name $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -130,7 +162,7 @@
 {{- if and .podMonitor.enabled .serviceMonitor.enabled -}}
 {{- fail "monitoring: podMonitor and serviceMonitor would scrape the same pods twice: enable one of them" -}}
 {{- end -}}
-{{- if and .serviceMonitor.enabled (not $.Values.deployment.enabled) -}}
+{{- if and .serviceMonitor.enabled (not (include "bundlekeel.deployment" $)) -}}
 {{- fail "monitoring.serviceMonitor scrapes the Deployment, and deployment.enabled is false: enable monitoring.podMonitor instead" -}}
 {{- end -}}
 {{- range $key, $names := dict "leaveOut" .prometheusRule.leaveOut "changes" (keys .prometheusRule.changes) -}}
@@ -153,7 +185,7 @@
 {{- if not .Values.ingress.hosts -}}
 {{- fail "ingress.hosts is empty: name the host by which browsers reach the page, [bundlekeel.example.com]" -}}
 {{- end -}}
-{{- if not (or .Values.deployment.enabled .Values.sidecar.enabled) -}}
+{{- if not (or (include "bundlekeel.deployment" .) .Values.sidecar.enabled) -}}
 {{- fail "ingress.enabled: there is no Service without deployment.enabled or sidecar.enabled: turn it off" -}}
 {{- end -}}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.apiFrom) -}}
@@ -162,7 +194,7 @@
 {{- end -}}
 {{- if .Values.networkPolicy.enabled -}}
 {{- with .Values.monitoring -}}
-{{- if and (or .podMonitor.enabled .serviceMonitor.enabled) $.Values.deployment.enabled (not $.Values.networkPolicy.metricsFrom) -}}
+{{- if and (or .podMonitor.enabled .serviceMonitor.enabled) (include "bundlekeel.deployment" $) (not $.Values.networkPolicy.metricsFrom) -}}
 {{- fail "networkPolicy.metricsFrom is empty, so a Prometheus of another namespace is kept out: add its namespace, [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]; for one of this namespace [{podSelector: {}}]" -}}
 {{- end -}}
 {{- end -}}
@@ -176,7 +208,7 @@
 {{- end -}}
 {{- if not .Values.networkPolicy.extraEgress -}}
 {{- $out := dict
-  "history.uri" (ternary .Values.history.uri "" (and (contains "://" .Values.history.uri) (not (hasPrefix "file://" .Values.history.uri))))
+  "history.uri" (and (contains "://" .Values.history.uri) (not (hasPrefix "file://" .Values.history.uri)))
   "settings.prometheus.url" (dig "prometheus" "url" "" .Values.settings)
   "settings.traces.otlp_endpoint" (dig "traces" "otlp_endpoint" "" .Values.settings)
   "settings.notify.webhooks" (dig "notify" "webhooks" list .Values.settings)

@@ -57,8 +57,43 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if and .Values.recalibrate.enabled (hasPrefix "k8s://" .Values.recalibrate.spark.master) -}}true{{- end -}}
 {{- end }}
 
+{{/* Store of the history; empty: nothing is recorded. */}}
+{{- define "bundlekeel.historyUri" -}}
+{{- if .Values.history.enabled -}}{{- default "/history" .Values.history.uri -}}{{- end -}}
+{{- end }}
+
+{{/* The claim that is mounted at /history; empty: none. */}}
+{{- define "bundlekeel.historyClaim" -}}
+{{- if and .Values.history.enabled (or .Values.history.existingClaim (not .Values.history.uri)) -}}
+{{- default (printf "%s-history" (include "bundlekeel.fullname" .)) .Values.history.existingClaim -}}
+{{- end -}}
+{{- end }}
+
 {{- define "bundlekeel.calibrationUri" -}}
-{{- default (printf "%s/calibration" (trimSuffix "/" .Values.history.uri)) .Values.recalibrate.out -}}
+{{- default (printf "%s/calibration" (trimSuffix "/" (include "bundlekeel.historyUri" .))) .Values.recalibrate.out -}}
+{{- end }}
+
+{{- define "bundlekeel.deployment" -}}
+{{- $enabled := toString .Values.deployment.enabled -}}
+{{- if or (eq $enabled "true") (and (eq $enabled "auto") (not .Values.sidecar.enabled)) -}}true{{- end -}}
+{{- end }}
+
+{{/* The newest version of MutatingAdmissionPolicy that the cluster serves; empty: none. */}}
+{{- define "bundlekeel.policyVersion" -}}
+{{- $newest := "" -}}
+{{- range $version := list "v1beta1" "v1" -}}
+{{- if $.Capabilities.APIVersions.Has (printf "admissionregistration.k8s.io/%s/MutatingAdmissionPolicy" $version) -}}{{- $newest = $version -}}{{- end -}}
+{{- end -}}
+{{- $newest -}}
+{{- end }}
+
+{{/* How the sidecar gets into broker pods: policy or values; empty: there is none. */}}
+{{- define "bundlekeel.join" -}}
+{{- if and .Values.sidecar.enabled (eq .Values.sidecar.join "auto") -}}
+{{- ternary "policy" "values" (ne (include "bundlekeel.policyVersion" .) "") -}}
+{{- else if .Values.sidecar.enabled -}}
+{{- .Values.sidecar.join -}}
+{{- end -}}
 {{- end }}
 
 {{- define "bundlekeel.scheme" -}}
@@ -119,8 +154,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if $v.pulsar.jwt.existingSecret -}}{{- $_ := set $admin "token_file" "/run/secrets/bundlekeel/token/token" -}}{{- end -}}
 {{- if $admin -}}{{- $_ := set $made "admin" $admin -}}{{- end -}}
 {{- if $store -}}{{- $_ := set $made "store" $store -}}{{- end -}}
-{{- if $v.history.uri -}}
-{{- $_ := set $made "history" (dict "uri" $v.history.uri "wal" "/var/lib/bundlekeel/history") -}}
+{{- with include "bundlekeel.historyUri" . -}}
+{{- $_ := set $made "history" (dict "uri" . "wal" "/var/lib/bundlekeel/history") -}}
 {{- end -}}
 {{- if and $v.recalibrate.enabled (ne $v.recalibrate.use "off") -}}
 {{- $_ := set $made "calibration" (dict "mode" $v.recalibrate.use "uri" (include "bundlekeel.calibrationUri" .)) -}}
@@ -194,7 +229,7 @@ envFrom:
 {{- if .Values.api.tls.existingSecret }}
 - {name: bundlekeel-api-tls, mountPath: /run/secrets/bundlekeel/api-tls, readOnly: true}
 {{- end }}
-{{- if .Values.history.existingClaim }}
+{{- if include "bundlekeel.historyClaim" . }}
 - {name: bundlekeel-history, mountPath: /history}
 {{- end }}
 {{- if and .journals .Values.journal.existingClaim }}
@@ -228,7 +263,7 @@ envFrom:
 - name: bundlekeel-run
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 - name: bundlekeel-data
-  emptyDir: {sizeLimit: {{ ternary .Values.history.walSize "512Mi" (ne .Values.history.uri "") }}}
+  emptyDir: {sizeLimit: {{ ternary .Values.history.walSize "512Mi" .Values.history.enabled }}}
 {{- with .Values.api.auth.existingSecret }}
 - name: bundlekeel-auth
   secret:
@@ -242,7 +277,7 @@ envFrom:
     secretName: {{ . | quote }}
     defaultMode: 0440
 {{- end }}
-{{- with .Values.history.existingClaim }}
+{{- with include "bundlekeel.historyClaim" . }}
 - name: bundlekeel-history
   persistentVolumeClaim:
     claimName: {{ . | quote }}

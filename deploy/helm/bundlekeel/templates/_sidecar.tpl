@@ -1,7 +1,6 @@
-{{/* The container for the Apache chart's broker.initContainers. No startup probe, which would hold the broker's own
-     container back until it passes, and no readiness probe, which would take the broker out of its Service (as long as
-     this container runs: while it waits to be restarted, its pod is not ready). The liveness probe restarts this
-     container alone. */}}
+{{/* The container in the broker pods, as an init container that keeps running. No startup probe, because it delays the
+     broker's own container until it passes, and no readiness probe, because it takes the broker out of its Service. The
+     liveness probe restarts this container alone. Both ways to join use this definition. */}}
 {{- define "bundlekeel.sidecarContainer" -}}
 name: bundlekeel
 image: {{ include "bundlekeel.image" (list . .Values.image) }}
@@ -25,50 +24,82 @@ volumeMounts:
   {{- include "bundlekeel.volumeMounts" . | nindent 2 }}
 {{- end }}
 
-{{- define "bundlekeel.hookEnv" -}}
-BUNDLEKEEL_WITHIN={{ int .Values.sidecar.drain.withinSeconds }} BUNDLEKEEL_WARM={{ .Values.sidecar.drain.warm }} BUNDLEKEEL_BROKER_PORT={{ int .Values.sidecar.drain.brokerPort }}
-{{- if .Values.api.auth.existingSecret }} BUNDLEKEEL_TOKEN_FILE=/opt/bundlekeel-auth/operator{{ end }}
-{{- if .Values.api.tls.existingSecret }} BUNDLEKEEL_TLS_CA=/opt/bundlekeel-auth/ca.crt{{ end }}
+{{/* The volumes that the sidecar and the hook add to a broker pod. */}}
+{{- define "bundlekeel.brokerVolumes" -}}
+{{ include "bundlekeel.volumes" . }}
+{{- if .Values.sidecar.drain.enabled }}
+- name: bundlekeel-hook
+  configMap:
+    name: {{ include "bundlekeel.fullname" . }}-sidecar
+    items: [{key: broker_hook.py, path: broker_hook.py}]
+{{- if or .Values.api.auth.existingSecret .Values.api.tls.existingSecret }}
+- name: bundlekeel-hook-auth
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- with .Values.api.auth.existingSecret }}
+      - secret: {name: {{ . | quote }}, items: [{key: operator, path: operator}], optional: true}
+      {{- end }}
+      {{- with .Values.api.tls.existingSecret }}
+      - secret: {name: {{ . | quote }}, items: [{key: ca.crt, path: ca.crt}]}
+      {{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
-{{/* Values for the Apache Pulsar chart, which has no other hook for a container of ours (4.7.0). */}}
+{{/* What the hook needs in the broker's own container. */}}
+{{- define "bundlekeel.hookMounts" -}}
+- {name: bundlekeel-run, mountPath: /run/bundlekeel}
+- {name: bundlekeel-hook, mountPath: /opt/bundlekeel-hook, readOnly: true}
+{{- if or .Values.api.auth.existingSecret .Values.api.tls.existingSecret }}
+- {name: bundlekeel-hook-auth, mountPath: /opt/bundlekeel-auth, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* A shell command of the broker's container. Arguments: root, `drain` or `back`, further environment. */}}
+{{- define "bundlekeel.hook" -}}
+{{- $ := index . 0 -}}
+{{- with $.Values.sidecar.drain -}}
+BUNDLEKEEL_WITHIN={{ int .withinSeconds }} BUNDLEKEEL_WARM={{ .warm }} BUNDLEKEEL_BROKER_PORT={{ int .brokerPort }}
+{{- end }}
+{{- if $.Values.api.auth.existingSecret }} BUNDLEKEEL_TOKEN_FILE=/opt/bundlekeel-auth/operator{{ end }}
+{{- if $.Values.api.tls.existingSecret }} BUNDLEKEEL_TLS_CA=/opt/bundlekeel-auth/ca.crt{{ end }}
+{{- index . 2 }} python3 /opt/bundlekeel-hook/broker_hook.py {{ index . 1 }}
+{{- end }}
+
+{{- define "bundlekeel.gracePeriod" -}}
+{{- add (int .Values.sidecar.drain.withinSeconds) 60 -}}
+{{- end }}
+
+{{/* The hooks of the broker's container. The output of a hook is in no log, so it is written to the log of the broker's own
+     process. A broker does not start before its postStart ends, so `back` runs in the background. */}}
+{{- define "bundlekeel.lifecycle" -}}
+preStop:
+  exec:
+    command: [sh, -c, {{ include "bundlekeel.hook" (list . "drain" " BUNDLEKEEL_LOG=/proc/1/fd/2 exec") | quote }}]
+postStart:
+  exec:
+    command: [sh, -c, {{ include "bundlekeel.hook" (list . "back" " BUNDLEKEEL_LOG=/proc/1/fd/2") | printf "%s >/dev/null 2>&1 </dev/null &" | quote }}]
+{{- end }}
+
+{{/* Values for the Apache Pulsar chart, where the cluster does not serve a policy. */}}
 {{- define "bundlekeel.brokerValues" -}}
 {{- $run := merge (dict "journals" true) . -}}
 # For the Apache Pulsar chart: helm upgrade … -f this-file. Lists, and broker.additionalCommand, replace those of your own values: join them
 # by hand.
 broker:
   {{- if .Values.sidecar.drain.enabled }}
-  gracePeriod: {{ add (int .Values.sidecar.drain.withinSeconds) 60 }}
-  additionalCommand: {{ printf "%s python3 /opt/bundlekeel-hook/broker_hook.py back &" (include "bundlekeel.hookEnv" .) | quote }}
+  gracePeriod: {{ include "bundlekeel.gracePeriod" . }}
+  additionalCommand: {{ printf "%s &" (include "bundlekeel.hook" (list . "back" "")) | quote }}
   {{- end }}
   initContainers:
     - {{- include "bundlekeel.sidecarContainer" $run | nindent 6 }}
   extraVolumes:
-    {{- include "bundlekeel.volumes" $run | nindent 4 }}
-    {{- if .Values.sidecar.drain.enabled }}
-    - name: bundlekeel-hook
-      configMap:
-        name: {{ include "bundlekeel.fullname" . }}-sidecar
-        items: [{key: broker_hook.py, path: broker_hook.py}]
-    {{- if or .Values.api.auth.existingSecret .Values.api.tls.existingSecret }}
-    - name: bundlekeel-hook-auth
-      projected:
-        defaultMode: 0440
-        sources:
-          {{- with .Values.api.auth.existingSecret }}
-          - secret: {name: {{ . | quote }}, items: [{key: operator, path: operator}], optional: true}
-          {{- end }}
-          {{- with .Values.api.tls.existingSecret }}
-          - secret: {name: {{ . | quote }}, items: [{key: ca.crt, path: ca.crt}]}
-          {{- end }}
-    {{- end }}
+    {{- include "bundlekeel.brokerVolumes" $run | nindent 4 }}
+  {{- if .Values.sidecar.drain.enabled }}
   extraVolumeMounts:
-    - {name: bundlekeel-run, mountPath: /run/bundlekeel}
-    - {name: bundlekeel-hook, mountPath: /opt/bundlekeel-hook, readOnly: true}
-    {{- if or .Values.api.auth.existingSecret .Values.api.tls.existingSecret }}
-    - {name: bundlekeel-hook-auth, mountPath: /opt/bundlekeel-auth, readOnly: true}
-    {{- end }}
-    {{- end }}
+    {{- include "bundlekeel.hookMounts" . | nindent 4 }}
+  {{- end }}
 {{- end }}
 
 {{/* The chart has no value for a preStop hook either: a patch for a post-renderer. */}}
@@ -82,7 +113,5 @@ patches:
       - op: add
         path: /spec/template/spec/containers/0/lifecycle
         value:
-          preStop:
-            exec:
-              command: [sh, -c, "{{ include "bundlekeel.hookEnv" . }} BUNDLEKEEL_LOG=/proc/1/fd/2 exec python3 /opt/bundlekeel-hook/broker_hook.py drain"]
+          {{- pick (include "bundlekeel.lifecycle" . | fromYaml) "preStop" | toYaml | nindent 10 }}
 {{- end }}

@@ -1,1 +1,1 @@
-"""Reads and writes of rates and ResourceGroups at brokers, and their record for the next leader."""
+"""Reads and writes rates and ResourceGroups at brokers, and records for the next leader what Bundlekeel set."""

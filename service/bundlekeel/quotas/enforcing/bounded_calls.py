@@ -1,8 +1,8 @@
 """Calls to brokers for which a quota cycle waits only a limited time.
 
 A broker can take a minute and a half to return a topic's policy. When the time is over, no further call starts, and
-the caller starts the others in the next cycle. Started calls continue, because the effect of a cancelled call would
-be unknown.
+the caller starts the remaining calls in the next cycle. Started calls continue, because the effect of a cancelled call
+would be unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST: Final = 2
 
 
 class BoundedCalls(Generic[Name]):
-    """Runs calls of one kind, each with a name. `under_way`: calls that still run after their time was over."""
+    """Runs calls of one kind, each with a name. `under_way`: calls for which no cycle waits any more."""
 
     def __init__(self) -> None:
         self.under_way: dict[Name, asyncio.Task[None]] = {}

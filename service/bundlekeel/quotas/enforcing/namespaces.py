@@ -28,7 +28,7 @@ _NOT_FOUND: Final = 404
 
 
 class NamespaceReader:
-    """Policies by namespace, shared by the quota enforcers of one sidecar."""
+    """Cache of namespace policies, shared by the two quota enforcers (`policies`, `native`) of one sidecar."""
 
     def __init__(self, admin: QuotaAdmin, config: BrokerConfig, clock: Clock) -> None:
         self._admin = admin
@@ -45,8 +45,8 @@ class NamespaceReader:
     async def read(self, names: Collection[str], seconds: float | None = None) -> dict[str, NamespaceRates]:
         """Return the policies of these namespaces, as far as they are cached or can be read. Never raises.
 
-        A policy that cannot be read keeps its cached value. `seconds`: no read starts after this time, and reads in
-        progress are not waited for (None: wait for all). Namespaces that were not read come first in the next call.
+        A policy that cannot be read keeps its cached value. `seconds`: after this time, start no read and wait for none
+        (None: wait for all). Namespaces that were not read come first in the next call.
         """
         now = self._clock.boot()
         self._policies = {name: entry for name, entry in self._policies.items() if now - entry[1] < _DROP_SECONDS}
@@ -61,7 +61,7 @@ class NamespaceReader:
         return {name: self._policies[name][0] for name in names if name in self._policies}
 
     def forget(self, name: str) -> None:
-        """Make the next call read a namespace's policies again, because they were written."""
+        """Drop the cached policies of a namespace, because Bundlekeel has written them."""
         self._policies.pop(name, None)
 
     def clear(self) -> None:

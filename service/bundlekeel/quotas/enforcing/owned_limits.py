@@ -1,7 +1,7 @@
-"""Record of the quota limits that Bundlekeel set, in the shared state.
+"""Record of the quota limits that Bundlekeel set, in the metadata store.
 
 It is stored before each write to Pulsar, so that the next leader can complete or undo the changes of a failed leader.
-Topics are distributed over nodes by hash, so a cycle with few changes rewrites few nodes.
+Topics are distributed over store nodes by hash, so a cycle with few changes rewrites few nodes.
 
 All nodes are fenced: a former leader cannot write them any more.
 
@@ -58,9 +58,9 @@ class _Native(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnedLimits:
-    """Reads and writes the record of topic rates and ResourceGroups.
+    """Reads and writes the record of topic rates and ResourceGroups that Bundlekeel set.
 
-    Writes need the epoch of the leader. After a failed write the next one reads the stored record again.
+    Writes need the leader's epoch (number of its term). After a failed write, the next one reads the record again.
     """
 
     def __init__(self, coordination: Coordination) -> None:
@@ -91,7 +91,7 @@ class OwnedLimits:
         return owned, owned_groups
 
     async def store(self, epoch: int, owned: Mapping[PolicyKey, OwnedRate]) -> None:
-        """Replace the stored topic rates (fenced). Raises StoreError or LeadershipLost if the write fails."""
+        """Replace the record of set topic rates. Raises StoreError or LeadershipLost if the write fails."""
         rows: dict[str, list[_Row]] = defaultdict(list)
         for place, item in sorted(owned.items(), key=lambda pair: (pair[0].topic, pair[0].side)):
             node = f"{HELD}/{zlib.crc32(place.topic.encode()) % _NODES:04d}"
@@ -103,7 +103,7 @@ class OwnedLimits:
         )
 
     async def store_native(self, epoch: int, owned: Mapping[str, OwnedResourceGroup]) -> None:
-        """Replace the stored ResourceGroups (fenced). Raises StoreError or LeadershipLost if the write fails."""
+        """Replace the record of set ResourceGroups. Raises StoreError or LeadershipLost if the write fails."""
         groups = {
             name: _KeptGroup(original=item.original, attached=dict(item.attached), serving=item.serving)
             for name, item in owned.items()
@@ -113,14 +113,14 @@ class OwnedLimits:
             await self._write(epoch, {NATIVE: encode(_Native(groups=groups)) if groups else None})
 
     async def store_report(self, epoch: int, report: Mapping[str, Any]) -> None:
-        """Store the report on quota groups for followers (fenced). Raises StoreError or LeadershipLost."""
+        """Store the report on quota groups for followers. Raises StoreError or LeadershipLost if the write fails."""
         chunks, self._reports = self._reports, None
         if chunks is None:
             chunks = await self._coordination.read_tree(REPORT)
         self._reports = await store_blob(self._coordination, epoch, REPORT, report, chunks)
 
     async def read_report(self) -> dict[str, Any] | None:
-        """Return the leader's last report; None: there is none. Raises StoreError if it cannot be read."""
+        """Return the leader's last report; None: none, or unreadable. Raises StoreError if the store fails."""
         documents = await self._coordination.read_tree(REPORT)
         try:
             return decode(join(documents), dict, what=REPORT) if documents else None
@@ -147,7 +147,7 @@ class OwnedLimits:
 
 
 async def check_documents(coordination: Coordination) -> None:
-    """Check the record of limits. Raises StoreError if it cannot be read."""
+    """Raise StoreError if the record of the limits that Bundlekeel set cannot be read."""
     try:
         await OwnedLimits(coordination).load()
     except StoreError as error:
@@ -155,7 +155,7 @@ async def check_documents(coordination: Coordination) -> None:
 
 
 def _batches(changes: list[DocumentChange]) -> Iterator[list[DocumentChange]]:
-    """Yield the changes in large batches, one per transaction, because each transaction waits for the store."""
+    """Divide changes into few transactions of limited size, because each transaction waits for the metadata store."""
     batch: list[DocumentChange] = []
     size = 0
     for change in changes:

@@ -1,4 +1,4 @@
-"""Enforcer `policies`: the leader reads the rates in effect for topics, plans new rates and writes them.
+"""Enforcer `policies`: the leader reads the rates of topic policies, plans new rates and writes them.
 
 Reads and writes each get a part of a cycle's time (`BoundedCalls`). Calls that did not start within this time come
 first in the next cycle. A rate with a read or write in progress is skipped until the call has ended.
@@ -73,7 +73,7 @@ _RELATIVE_KEY: Final = "dispatchThrottlingRateRelativeToPublishRate"
 class RateWriteResult:
     """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
 
-    `started`: number of this plan's writes that were started. `late`: its writes that did not start or end yet.
+    `started`: number of writes of the current plan that were started. `late`: its writes that have not ended yet.
     """
 
     done: list[RateChange] = field(default_factory=list)
@@ -83,7 +83,7 @@ class RateWriteResult:
 
 
 class RateKeeper:
-    """Reads and writes the rates of topics. `owned`: the rates that Bundlekeel has set, by topic and side."""
+    """Reads and writes the rates of topics. `owned`: rates that Bundlekeel has set, by topic and side (`PolicyKey`)."""
 
     def __init__(
         self, commands: QuotaCommands, config: BrokerConfig, book: OwnedLimits, reader: NamespaceReader
@@ -113,7 +113,7 @@ class RateKeeper:
         self._defaults: dict[tuple[str, str], InForce] = {}
 
     def begin(self, owned: Mapping[PolicyKey, OwnedRate], permit: Permit) -> None:
-        """Reset the state for a new leader's term. `owned`: the rates that the last leader had set.
+        """Reset the state, because this sidecar became the leader. `owned`: the rates that earlier leaders have set.
 
         `permit`: checks before each request that this sidecar still leads and can write.
         """
@@ -131,14 +131,14 @@ class RateKeeper:
         await asyncio.gather(self._reads.stop(), self._writes.stop(), self._reader.stop())
 
     def rate_of(self, key: Key) -> Rates:
-        """Return the current limits of each partition of a topic; infinite: no limit, or it was not read."""
+        """Return the current limits of each partition of a topic, per second; infinite: no limit, or not known."""
         publish, dispatch = (self._in_force(PolicyKey(topic=key[1], side=side)) for side in SIDES)
         return (*_passes(publish), *_passes(dispatch))
 
     def passing(self, keys: Sequence[Key]) -> Floats:
-        """Return the limits that only Bundlekeel sets for each partition of these topics, shape (keys, 4).
+        """Return the limits that Bundlekeel sets for each partition of these topics, shape (keys, 4).
 
-        Infinite where Bundlekeel sets no limit, or another limit is at least as low.
+        Infinite where Bundlekeel sets no limit, or where the partition has another limit that is as low or lower.
         """
         rates = chain.from_iterable(self._passing(key[1]) for key in keys)
         return np.fromiter(rates, dtype=np.float64, count=len(keys) * len(KINDS)).reshape(-1, len(KINDS))
@@ -151,10 +151,10 @@ class RateKeeper:
     def left_of(
         self, limits: Floats, groups: Sequence[str], reported: Collection[str], partitions: Mapping[str, int]
     ) -> Floats:
-        """Return the groups' limits, shape (groups, 4), minus the rates of owned topics that no broker has reported.
+        """Return the groups' limits, shape (groups, 4), minus rates that Bundlekeel set for unreported topics.
 
-        Brokers that have not responded to this leader can serve these topics. `reported`: topics that brokers have
-        reported to this leader. `partitions`: number of partitions by topic.
+        Brokers that have not responded to this leader can serve these topics. `reported`: topics that brokers reported
+        to this leader. `partitions`: number of partitions by topic.
         """
         result, row = limits.copy(), {name: number for number, name in enumerate(groups)}
         for place, owned in self.owned.items():
@@ -169,11 +169,10 @@ class RateKeeper:
     async def plan(
         self, shares: Shares, membership: Membership, write_budget: WriteBudget, *, ask: bool, seconds: float
     ) -> EnforcerPlan:
-        """Read current rates, and return the writes that are due.
+        """Read the current rates of topics, and return the writes that are due.
 
-        `ask`: whether writes are allowed now. If not, the policies of topics are not read, because this read can assign
-        a bundle: only the rates that Bundlekeel set are known, and the plan is for display. `seconds`: length of a
-        cycle, of which reads get a part.
+        `ask`: whether writes are allowed now. If not, no topic policy is read, because a read can make a broker load a
+        bundle, and the plan is for display only. `seconds`: length of a cycle, of which reads get a part.
         """
         self.unread = ""
         self._turn += 1
@@ -214,7 +213,7 @@ class RateKeeper:
     def _only_fresh(self, plan: EnforcerPlan) -> EnforcerPlan:
         """Return the plan without writes of rates that were not read since the last plan.
 
-        The reason for skipping such a rate is NOT_REACHED if there was no time to read it, and NOT_READ if that failed.
+        Such a rate is skipped with the reason NOT_REACHED if there was no time to read it, NOT_READ if the read failed.
         """
         fresh, self._fresh = self._fresh, set()
         changes = tuple(change for change in plan.changes if change.place in fresh)
@@ -226,14 +225,13 @@ class RateKeeper:
         return replace(plan, changes=changes, left=tuple(left))
 
     def _failed(self, place: PolicyKey) -> bool:
-        """Return whether the last read of this rate failed."""
         return place in self._refused or _namespace(place.topic) in self._reader.errors
 
     def _read_rates(self, places: Iterable[PolicyKey], concerned: Collection[PolicyKey]) -> dict[PolicyKey, InForce]:
-        """Return the rates in effect, as far as they were read.
+        """Return the rates in effect for `places`, as far as they were read.
 
-        `concerned`: rates to be set, for which the namespace's rate must be known, too. Rates that are only restored
-        do not depend on it.
+        `concerned`: rates to be set, for which the namespace's rate must be known, too. Restores do not
+        depend on the namespace's rate.
         """
         return {
             place: self._in_force(place)
@@ -244,7 +242,7 @@ class RateKeeper:
         }
 
     def _due(self, relevant: Collection[PolicyKey], most: int) -> list[PolicyKey]:
-        """Return the rates to read now, at most `most`: those never read, then a part of the others in turn."""
+        """Return at most `most` rates to read now: those never read, then 1 / `_ROUNDS` of the others, in turn."""
         self._read_turns = {place: turn for place, turn in self._read_turns.items() if place in relevant}
         self._refused &= set(relevant)
         missing = self._order(place for place in relevant if place not in self._topics and self._idle(place))
@@ -255,7 +253,7 @@ class RateKeeper:
     def _order(self, places: Iterable[PolicyKey]) -> list[PolicyKey]:
         """Sort rates: those whose write had to wait come first, then those read the longest ago.
 
-        So a broker that hangs does not block the reads from others.
+        So a broker that hangs does not block the reads from other brokers.
         """
         return sorted(places, key=lambda item: (item not in self._waited, self._read_turns.get(item, -1), _name(item)))
 
@@ -265,14 +263,14 @@ class RateKeeper:
     # --- reading ---
 
     async def _read(self, due: Sequence[PolicyKey], seconds: float | None) -> None:
-        """Read the policies of topics in this order; start no read after `seconds` (None: no limit)."""
+        """Read topic policies in the order of `due`; start no read after `seconds` (None: no limit)."""
         count = await self._reads.run({place: partial(self._ask, place, self._permit) for place in due}, seconds)
         started = set(due[:count])
         self._read_turns |= dict.fromkeys(started, self._turn)
         self._round = [place for place in self._round if place not in started]
 
     async def _ask(self, place: PolicyKey, permit: Permit) -> None:
-        """Read one rate and store it. If it cannot be read, it is unknown from now on."""
+        """Read one rate and cache it. If the read fails, drop the cached rate."""
         rate = await self._own(place, permit)
         if rate is None:
             self._topics.pop(place, None)
@@ -338,7 +336,7 @@ class RateKeeper:
     # --- writing ---
 
     async def carry_out(self, plan: EnforcerPlan, epoch: int, seconds: float) -> RateWriteResult:
-        """Store the record of all rates to set, write the rates, then drop restored rates from the record.
+        """Store the record of all rates to set, write the rates to brokers, then drop restored rates from the record.
 
         `seconds`: length of a cycle, of which writes get a part. Raises StoreError or LeadershipLost if the record
         cannot be stored; the next leader then continues from the stored state.

@@ -1,7 +1,7 @@
-"""Enforcer `native`: sets Pulsar's ResourceGroups as declared, and reports what prevents them from working.
+"""Enforcer `native`: sets Pulsar's ResourceGroups as quota groups declare, and reports Pulsar's defects in them.
 
 Reads and writes each get a part of a cycle's time (`BoundedCalls`). Calls that did not start within their time come
-first in the next cycle. Writes count towards the same budget as the writes of rates.
+first in the next cycle. These writes and the writes of topic rates have one common budget.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _MOST_LISTED: Final = 5
 class NativeWriteResult:
     """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
 
-    `started`: number of this plan's writes that were started. `left`: for each other write of this plan, and for each
-    that has not ended yet, the code of the reason.
+    `started`: number of this plan's writes that were started. `left`: reason codes of this plan's writes that were
+    not started, or have not ended.
     """
 
     done: list[ResourceGroupWrite] = field(default_factory=list)
@@ -63,9 +63,9 @@ class NativeWriteResult:
 
 
 class ResourceGroupKeeper:
-    """Reads and writes ResourceGroups, and the namespaces that are attached to them.
+    """Reads and writes ResourceGroups, and which namespaces are attached to them.
 
-    `kept`: the groups that Bundlekeel manages, with their state before that. `problems`: read errors of the last plan.
+    `kept`: ResourceGroups that Bundlekeel manages, with their earlier state. `problems`: read errors of the last plan.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ResourceGroupKeeper:
         self._writes: BoundedCalls[str] = BoundedCalls()
 
     def begin(self, groups: Mapping[str, OwnedResourceGroup], permit: Permit) -> None:
-        """Reset the state for a new leader's term. `groups`: as the last leader stored them.
+        """Reset the state, because this sidecar became the leader. `groups`: ResourceGroups that earlier leaders set.
 
         `permit`: checks before each request that this sidecar still leads and can write.
         """
@@ -116,7 +116,7 @@ class ResourceGroupKeeper:
     # --- planning ---
 
     async def plan(self, membership: Membership, seconds: float | None = None) -> NativePlan:
-        """Read the current state, and return the writes after which all ResourceGroups are as declared.
+        """Read the current state, and return the writes that make ResourceGroups as the quota groups declare.
 
         With an empty membership, these writes restore all ResourceGroups. `seconds`: length of a cycle, of which reads
         get a part; None: read everything, without a time limit.
@@ -164,10 +164,10 @@ class ResourceGroupKeeper:
     # --- writing ---
 
     async def carry_out(self, plan: NativePlan, epoch: int, *, most: int, seconds: float) -> NativeWriteResult:
-        """Store the previous state of the groups, execute the writes, then drop the state of restored groups.
+        """Record the ResourceGroups' state before Bundlekeel, execute the writes, then forget restored ones.
 
         `most`: maximum number of writes. `seconds`: length of a cycle, of which writes get a part. Failed writes, and
-        writes that depend on them, wait for the next plan. Raises StoreError or LeadershipLost if the state cannot be
+        writes that depend on them, wait for the next plan. Raises StoreError or LeadershipLost if the record cannot be
         stored.
         """
         await self._store(plan.kept, epoch)
@@ -183,7 +183,7 @@ class ResourceGroupKeeper:
     async def write(
         self, plan: NativePlan, most: int | None = None, seconds: float | None = None
     ) -> tuple[NativeWriteResult, set[ResourceGroupWrite]]:
-        """Execute the writes without storing the state first; return all results, and this plan's finished writes.
+        """Execute writes like `carry_out`, but store no record. Also returns the writes of this plan that succeeded.
 
         `most`, `seconds`: see `carry_out`; None: no limit.
         """
@@ -230,7 +230,7 @@ class ResourceGroupKeeper:
                 self._reader.forget(put.namespace)
 
     async def _store(self, groups: Mapping[str, OwnedResourceGroup], epoch: int) -> None:
-        """Store the previous state of the groups, with the brokers that serve them now."""
+        """Record the ResourceGroups' state before Bundlekeel, with the brokers that serve their topics now."""
         current = {name: replace(item, serving=self._serving.get(name, item.serving)) for name, item in groups.items()}
         if current != self.kept:
             await self._book.store_native(epoch, current)
@@ -245,9 +245,9 @@ class ResourceGroupKeeper:
         endpoints: Mapping[str, BrokerEndpoint],
         reported: Mapping[str, Sequence[Json]],
     ) -> list[Defect]:
-        """Return the known defects of ResourceGroups that affect the groups now.
+        """Return the known defects of Pulsar's ResourceGroups that affect quota groups now.
 
-        Brokers count the last report of a stopped broker until they have restarted, unless it reported no throughput.
+        One of them: until they restart, brokers count the last usage report of a stopped broker, unless it is 0.
         `reported`: see `UsageListener.reported`.
         """
         names = {group.name for group in membership.groups} | set(self.kept)
@@ -262,7 +262,7 @@ class ResourceGroupKeeper:
         return result
 
     def _departed(self, group: str, serving: Sequence[str], endpoints: Mapping[str, BrokerEndpoint]) -> set[str]:
-        """Return the stopped brokers whose last report other brokers still count. The next plan stores them."""
+        """Return the stopped brokers that other brokers still count, with their last usage report on a group."""
         starts = {name: item.start_timestamp for name, item in endpoints.items()}
         brokers = self._serving[group] = serving_after(self._serving.get(group, GroupBrokers()), serving, starts)
         return set(brokers.gone)
@@ -271,7 +271,7 @@ class ResourceGroupKeeper:
 def _waiting(plan: NativePlan, fine: Collection[ResourceGroupWrite]) -> set[ResourceGroupWrite]:
     """Return the writes that must wait for another write: their ResourceGroup does not exist yet, or is still in use.
 
-    `fine`: finished writes.
+    `fine`: writes that succeeded.
     """
     missing = {put.name for put in plan.sets if put.before is None and put not in fine}
     used = {put.leaves for put in plan.moves if put not in fine}
@@ -279,7 +279,7 @@ def _waiting(plan: NativePlan, fine: Collection[ResourceGroupWrite]) -> set[Reso
 
 
 def native_record(written: NativeWriteResult) -> Json:
-    """Return the journal record of the writes."""
+    """Return the journal record of writes of ResourceGroups."""
     done, failed = written.done, written.failed
     changes = "; ".join(_first([write_text(put) for put in done]))
     sentence = f"{len(done)} changes of resource groups written, {len(failed)} failed"
@@ -293,14 +293,14 @@ def native_record(written: NativeWriteResult) -> Json:
 
 
 def put_row(put: ResourceGroupWrite) -> Json:
-    """Return one write as JSON for the journal. None stands for a missing group or for no limits."""
+    """Return a write as JSON for the journal. None as a value: there is no ResourceGroup, or no limit."""
     if put.namespace:
         return {"namespace": put.namespace, "before": put.leaves or None, "group": put.name or None}
     return {"group": put.name, "before": _limits(put.before), "limits": _limits(put.group)}
 
 
 def write_text(put: ResourceGroupWrite) -> str:
-    """Return one write as a sentence part for operators."""
+    """Return one write of a ResourceGroup as a part of a sentence for operators."""
     if put.namespace:
         way = f"{put.leaves or 'none'} → {put.name or 'none'}"
         return f"{put.namespace}: ResourceGroup {way}"
@@ -311,7 +311,7 @@ def write_text(put: ResourceGroupWrite) -> str:
 
 
 def add_planned(rows: Sequence[Json], plan: NativePlan) -> None:
-    """Add the planned writes as text to the rows of their groups, at most `MOST_CHANGES` per row."""
+    """Add the planned writes, as text, to their groups' rows in the report, at most `MOST_CHANGES` per row."""
     texts: dict[str, list[str]] = {}
     for put in plan.puts:
         for name in {put.name, put.leaves} - {""}:

@@ -1,6 +1,6 @@
 """Restores the rates and ResourceGroups from before the quota groups, for `handback` without a running sidecar.
 
-The record of set limits is not deleted: a leader that still runs finds everything restored, and then deletes it.
+The record of set limits stays: a leader that still runs finds everything restored, and then deletes the record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_NAMED = 20
 
 
 async def quotas_owned(coordination: Coordination) -> list[str]:
-    """Return one line with the number of rates and ResourceGroups to restore, or why it is unknown; empty if 0."""
+    """Return a message: how many rates and ResourceGroups are to be restored, or why this is unknown. Empty: none."""
     try:
         owned, groups = await OwnedLimits(coordination).load()
     except StoreError as error:
@@ -40,7 +40,7 @@ async def quotas_owned(coordination: Coordination) -> list[str]:
 async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: str, by: str) -> list[str]:
     """Prevent a running leader from setting rates until the next takeover or `mode act`.
 
-    Stores the record of an ended takeover for this. If there is a record already, it does the same and is not changed.
+    To do so, stores the record of a takeover that has ended. Stores nothing if there is a takeover record.
     Returns messages for the operator. Raises StoreError if the record cannot be stored.
     """
     if await coordination.read(TAKEOVER) is not None:
@@ -61,7 +61,7 @@ async def give_quotas_back(
 ) -> list[str]:
     """Restore all rates and ResourceGroups that Bundlekeel set. Returns one line per result or problem; empty: none.
 
-    If brokers or the store reject a request, that is a line of the result, and no exception.
+    A request that brokers or the store reject adds a line, and raises no exception.
     """
     book = OwnedLimits(coordination)
     try:

@@ -74,7 +74,7 @@ class TopicUsageFeed:
     # --- Listener ----------------------------------------------------------------------------------------
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """Handle a line; see TopicsListener."""
+        """Handle a message or a change of the connection, from the Pulsar client's process (see `TopicsListener`)."""
         match line:
             case Message():
                 self._take(line)
@@ -86,16 +86,16 @@ class TopicUsageFeed:
                 self._live = False
 
     def child_ended(self) -> None:
-        """Handle the end of the child; see TopicsListener."""
+        """Handle the end of the Pulsar client's process (see `TopicsListener`)."""
         self._live, self._lost = False, ""
 
     def state_changed(self) -> None:
-        """Do nothing, because `tables` reads the state when needed."""
+        """Do nothing, because `tables` reads the state of the client's process when needed."""
 
     # ------------------------------------------------------------------------------------------------------
 
     def _take(self, message: Message) -> None:
-        """Store the usage in one message. An unusable message only sets the fault."""
+        """Store the usage in one message, or the fault of an unusable message."""
         if message.data is None:
             self._fault = f"the message has {message.size} bytes"
             return

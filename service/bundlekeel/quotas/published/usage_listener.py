@@ -1,6 +1,6 @@
 """Usage of ResourceGroups that brokers publish to each other, for display only.
 
-Brokers divide the limit of a ResourceGroup by these values. Compared with the measured usage, they show operators
+Brokers divide the limit of a ResourceGroup in proportion to these values. A comparison with the measured usage shows
 whether the other brokers count the traffic of a broker.
 """
 
@@ -67,7 +67,7 @@ class UsageListener:
             await self.feed.close()
 
     def view(self) -> Json:
-        """Return the state of the subscription, with the fields of `quotas.responses.TransportView`."""
+        """Return the state of the subscription to published usage, with the fields of `TransportView`."""
         tables = self.feed.tables()
         return {**asdict(tables.status), "fault": tables.fault}
 
@@ -116,7 +116,7 @@ class UsageListener:
 
 
 def uncounted(rows: Sequence[Json]) -> set[str]:
-    """Return the brokers that last published a usage of 0, so that they do not reduce the quotas of other brokers."""
+    """Return the brokers that last published a usage of 0, which takes no part of the limit from other brokers."""
     return {
         row["broker"] for row in rows if row["reported"]["publish_messages"] == row["reported"]["publish_bytes"] == 0
     }

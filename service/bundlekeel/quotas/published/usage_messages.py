@@ -1,4 +1,4 @@
-"""Usage of resource groups that brokers publish through Pulsar's own transport (PIP-82), per period. Pure."""
+"""Usage of ResourceGroups per publishing period, as brokers report it to each other (PIP-82). Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class PassedUsage(NamedTuple):
-    """Number of messages in one period, and their bytes."""
+    """Number of messages in one publishing period, and their bytes."""
 
     messages: int
     size: int

@@ -1,8 +1,8 @@
 """Declared quota groups (limits and members), their checks, and the namespaces that belong to them now.
 
-A member has the form of an exclusion: `t:acme` (all present and future namespaces of the tenant), `n:acme/orders`, or
-a pattern of either (`n:acme/tmp-*`). A namespace belongs to one group at most: PIP-82 has no hierarchy of limits, and
-two groups with the same namespace would count its traffic twice.
+A member is `t:acme` (all present and future namespaces of the tenant), `n:acme/orders` (one namespace), or a pattern
+of tenants or namespaces (`n:acme/tmp-*`). A namespace belongs to one group at most: PIP-82 has no hierarchy of limits,
+and two groups with the same namespace would count its traffic twice.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class QuotaGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """The quota group of each namespace now. `problems`: one error per unknown tenant, or namespace in two groups.
+    """The quota group of each namespace now. `group_of`: index in `groups`, by namespace.
 
-    A namespace in two groups counts for the group that is declared first, until an operator corrects it.
+    `problems`: one error for each unknown tenant, and for each namespace in two groups. Such a namespace counts
+    for the group that is declared first.
     """
 
     groups: tuple[QuotaGroup, ...] = ()
@@ -74,7 +75,7 @@ class Membership:
 
 
 def check_group(group: QuotaGroup) -> QuotaGroup:
-    """Return the group after its checks.
+    """Check a group, and return it unchanged.
 
     Raises ConfigError if a value is invalid, with the field (below `quotas.groups`), the value and the allowed values.
     """
@@ -97,7 +98,7 @@ def check_group(group: QuotaGroup) -> QuotaGroup:
 
 
 def check_groups(groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
-    """Return the groups after all checks that need no connection to a cluster.
+    """Make all checks that need no connection to a cluster, and return the groups unchanged.
 
     Raises ConfigError if a value is invalid or two groups have a common member.
     """
@@ -117,7 +118,7 @@ def check_groups(groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
 
 
 def check_least(group: QuotaGroup, least: Rates) -> QuotaGroup:
-    """Return the group. Raises ConfigError if a limit is below `least`, the lowest share that any topic gets."""
+    """Return the group unchanged. Raises ConfigError if a limit is below `least`, the lowest share of any topic."""
     for kind, lowest in zip(KINDS, least, strict=True):
         value = getattr(group.limits, kind)
         if value is not None and value < lowest:
@@ -194,7 +195,7 @@ def _check_member(where: str, member: str) -> None:
 
 
 def _check_inside(groups: Sequence[QuotaGroup]) -> None:
-    """Raise ConfigError, for the later group, if a tenant or pattern of a group covers a namespace in another group."""
+    """Raise ConfigError, about the later of two groups, if a member of one covers a namespace of the other."""
     owners = {
         member.partition(":")[2]: row for row, group in enumerate(groups) for member in group.members if _plain(member)
     }

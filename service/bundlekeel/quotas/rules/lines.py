@@ -83,7 +83,7 @@ class Lines:
         return {self.participants[row] for row in np.unique(self.participant).tolist()}
 
     def ids(self) -> Ints:
-        """Return one number per row, ascending. In tables with the same names, equal rows have equal numbers."""
+        """Return one number per row, ascending. It depends on topic and broker, and on `participants` and `keys`."""
         return self.key * len(self.participants) + self.participant
 
     def take(self, rows: Ints | Bools) -> Lines:
@@ -113,7 +113,7 @@ class Lines:
         return replace(rows, participants=names, participant=number[rows.participant])
 
     def over(self, participants: tuple[str, ...], keys: tuple[Key, ...]) -> Lines:
-        """Return the same rows with longer sorted tuples of names, which must include the current names."""
+        """Return this table with longer sorted `participants` and `keys`, which must include the current ones."""
         if participants == self.participants and keys is self.keys:
             return self
         return replace(
@@ -125,7 +125,7 @@ class Lines:
         )
 
     def trimmed(self) -> Lines:
-        """Return the same rows with only those keys that have a row."""
+        """Return this table without the `keys` that have no row."""
         used = np.bincount(self.key, minlength=len(self.keys)) > 0
         if used.all():
             return self
@@ -172,7 +172,7 @@ def latest(last: Lines, now: Lines, alive: Collection[str]) -> Lines:
 
 
 def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
-    """Return the index of each name in `others`; -1: absent."""
+    """Return, for each of `names`, its index in `others`; -1: not there."""
     if not others:
         return np.full(len(names), -1, dtype=np.int64)
     if names is others or names == others:
@@ -182,13 +182,13 @@ def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
 
 
 def together(one: Lines, other: Lines) -> tuple[Lines, Lines]:
-    """Return the two tables with common tuples of names, so that their rows can be compared."""
+    """Return the two tables with common `participants` and `keys`, so that their rows can be compared."""
     participants, keys = _union(one.participants, other.participants), _union(one.keys, other.keys)
     return one.over(participants, keys), other.over(participants, keys)
 
 
 def joined(one: Lines, other: Lines) -> Lines:
-    """Return one table with the rows of two tables. These must have the same names, and no common row."""
+    """Return a table with the rows of two tables, which must have equal `participants` and `keys` but no common row."""
     if len(other) == 0 or len(one) == 0:
         return one if len(other) == 0 else other
     order = np.argsort(np.concatenate([one.ids(), other.ids()]), kind="stable")

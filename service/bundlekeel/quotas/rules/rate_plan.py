@@ -69,7 +69,7 @@ class PolicyKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """Rates that were read for one topic and side.
+    """Rates that were read for one topic and side (publish or dispatch).
 
     `topic`: the topic's own policy; None: it has none. `around`: the limits from namespace policies and broker
     settings. `allowed`: whether topic policies are enabled on the brokers.
@@ -82,7 +82,7 @@ class InForce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRate:
-    """A topic policy that Bundlekeel sets for a group.
+    """A topic policy that Bundlekeel sets for a quota group.
 
     `original`: the policy before Bundlekeel; None: there was none. `ours`: the rates that Bundlekeel has written, or
     is about to write, since it last read one of them from the broker, oldest first. Several are possible, because a
@@ -95,7 +95,7 @@ class OwnedRate:
 
 
 class RateChange(NamedTuple):
-    """One write of a policy. `rate`: None: remove it. `before`: current policy. `restores`: `rate` is the original."""
+    """One write of a topic policy: from `before` to `rate`; None: no policy. `restores`: `rate` is the original."""
 
     place: PolicyKey
     before: Rate | None
@@ -136,7 +136,7 @@ class WriteBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerPlan:
-    """Writes of one cycle.
+    """Writes of topic policies in one cycle.
 
     `changes`: in the order of execution. `owned`: all policies that Bundlekeel sets; store them *before* writing the
     changes. `left`: policies that are not written, with reasons. `forget`: policies to drop from `owned` after their
@@ -156,10 +156,11 @@ def plan_writes(
     owned: Mapping[PolicyKey, OwnedRate],
     write_budget: WriteBudget,
 ) -> EnforcerPlan:
-    """Plan the writes that give topics their shares, and the restores of topics that left their group.
+    """Plan which topic policies to write, so that each topic gets its share of its quota group's limit.
 
-    An owned policy stays unchanged if its topic belongs to a group but has no share: the topic is moving to another
-    broker, or has no clients now. Policies that were not read (not in `in_force`) are neither written nor restored.
+    Policies of topics that left their group are restored. A policy that Bundlekeel wrote (`owned`) stays if its topic
+    is in a group but has no share: the topic is moving to another broker, or has no clients now. Policies that were
+    not read (not in `in_force`) are neither written nor restored.
     """
     targets = dict(_target_rates(shares))
     short = _short(targets, in_force, owned, write_budget)
@@ -186,7 +187,7 @@ def plan_writes(
 
 
 def give_back(owned: Mapping[PolicyKey, OwnedRate], in_force: Mapping[PolicyKey, InForce], most: int) -> EnforcerPlan:
-    """Plan the restore of the original values of all owned policies, at most `most` of them."""
+    """Plan to restore the topic policies that Bundlekeel set (`owned`), at most `most` of them."""
     owned_places = sorted((place for place in owned if place in in_force), key=_name)
     restored = [_restore(place, owned[place], in_force[place]) for place in owned_places]
     return _assemble([], [item for item in restored if item], [], owned, owned_places, WriteBudget(most=most))
@@ -215,7 +216,7 @@ def _short(
     owned: Mapping[PolicyKey, OwnedRate],
     write_budget: WriteBudget,
 ) -> set[tuple[str, str]]:
-    """Return the groups and sides whose sum of rates is too low, although each rate is close to its target."""
+    """Return the groups and sides whose rates add up to too little (`WriteBudget.short`)."""
     sums: dict[tuple[str, str], list[int]] = {}
     for place, (group, rate, parts) in targets.items():
         there, before = in_force.get(place), owned.get(place)
@@ -311,7 +312,7 @@ def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
 
 
 def _ruling(there: InForce, original: Rate | None) -> tuple[Rate, ...]:
-    """Return the rates that would apply without Bundlekeel: the original topic policy, else those around it."""
+    """Return the rates that would apply without Bundlekeel: the original topic policy, else `around`."""
     return there.around if original is None or original.free else (original,)
 
 
@@ -325,7 +326,7 @@ def _original(there: InForce, before: OwnedRate | None) -> Rate | None:
 
 
 def _worth(now: Rate | None, target: Rate, write_budget: WriteBudget) -> bool:
-    """Return whether a limit changes by enough to be written. A new or removed limit is always written."""
+    """Return whether a rate changes by enough to be written. A new or removed limit is always written."""
     for old, new in zip((now or FREE)[:2], target[:2], strict=True):
         if (old > 0) != (new > 0):
             return True
@@ -335,7 +336,7 @@ def _worth(now: Rate | None, target: Rate, write_budget: WriteBudget) -> bool:
 
 
 def _restore(place: PolicyKey, before: OwnedRate, there: InForce) -> RateChange | None:
-    """Return the write that restores the original; None if the broker has it already, or another client's value."""
+    """Return the write of the original policy; None: it is set already, or another client changed the policy."""
     if not _is_ours(there, before) or there.topic == before.original:
         return None
     return RateChange(place, there.topic, before.original, before.group, restores=True)
@@ -384,7 +385,7 @@ def _urgency(change: RateChange) -> tuple[int, float, tuple[str, str]]:
 
 
 def _factor(before: Rate, after: Rate) -> float:
-    """Return after / before of one of the two limits: the largest decrease, or without a decrease the largest increase.
+    """Return the factor by which a rate changes: the largest decrease of messages or bytes, else the largest increase.
 
     No limit counts as a very high rate.
     """

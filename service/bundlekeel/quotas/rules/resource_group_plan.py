@@ -40,7 +40,7 @@ class ResourceGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBrokers:
-    """Brokers that serve a group's topics.
+    """Brokers that serve the topics of a quota group.
 
     `brokers`: running brokers that serve the group now or did before. `newest`: the latest start time of a running
     broker, Unix ms. `gone`: brokers that served the group and stopped, each with the value of `newest` at that time.
@@ -85,7 +85,7 @@ class ResourceGroupWrite(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativePlan:
-    """Writes of one cycle.
+    """Writes of ResourceGroups in one cycle.
 
     `sets`: writes that create or change ResourceGroups. `moves`: writes that attach namespaces, possible only if their
     ResourceGroup exists. `ends`: writes that restore or delete ResourceGroups, possible only after all namespaces have
@@ -144,7 +144,7 @@ def plan_native(
     kept: Mapping[str, OwnedResourceGroup],
     absent: Collection[str] = (),
 ) -> NativePlan:
-    """Plan the writes of one cycle.
+    """Plan the writes of one cycle that make ResourceGroups as the quota groups declare.
 
     `groups`: ResourceGroups that were read, by name; None: it does not exist. They include declared groups, groups in
     `kept`, and groups to which namespaces can return. `attached`: the current ResourceGroup of each namespace that
@@ -164,8 +164,6 @@ def plan_native(
 
 
 class _Draft:
-    """Collects the writes of one plan."""
-
     def __init__(
         self,
         membership: Membership,
@@ -226,7 +224,7 @@ class _Draft:
         self.done.append(name)
 
     def _before_us(self, namespace: str, there: str) -> str:
-        """Return the ResourceGroup of a namespace before Bundlekeel: `there`, unless Bundlekeel attached it."""
+        """Return the ResourceGroup of a namespace before Bundlekeel. `there`: its current ResourceGroup."""
         visited: set[str] = set()
         while there not in visited and there in self._kept and namespace in self._kept[there].attached:
             visited.add(there)
@@ -234,7 +232,7 @@ class _Draft:
         return there
 
     def _goes_to(self, namespace: str, was: str) -> str:
-        """Return the ResourceGroup to which a namespace returns; "" if it does not exist or will be deleted, too."""
+        """Return the ResourceGroup to which a namespace returns: `was`, or "" if that is or will be deleted."""
         was = self._before_us(namespace, was)
         if was in self._declared:
             return was
@@ -262,7 +260,7 @@ def serving_after(before: GroupBrokers, serving: Collection[str], starts: Mappin
 def defects(
     group: QuotaGroup, usage: Floats, brokers: Collection[str], gone: Collection[str], *, exchanged: bool
 ) -> tuple[Defect, ...]:
-    """Return the defects that affect this group now.
+    """Return the known defects of Pulsar's ResourceGroups that affect this quota group now.
 
     `usage`: one row per broker in the order of `brokers`, columns `KINDS`. `gone`: stopped brokers whose last report
     other brokers still count. `exchanged`: whether brokers report their usage to each other.

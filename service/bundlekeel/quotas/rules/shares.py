@@ -40,7 +40,7 @@ def _nothing() -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareTuning:
-    """Parameters of the share engine.
+    """Parameters for computing the shares of topics.
 
     room: headroom of a topic that is not limited, as a part of its demand.
     overcommit: part of the demand by which headroom does not count towards the limit, because most of it stays unused.
@@ -138,7 +138,7 @@ class Shares:
 
 
 def claims_of(lines: Lines, groups: Sequence[str]) -> TopicClaims:
-    """Sum the rows of each topic over its brokers. Groups that are not in `groups` are skipped."""
+    """Return the measured values of each topic, summed over its brokers. Skips topics of groups not in `groups`."""
     number = {name: row for row, name in enumerate(groups)}
     group_of = np.fromiter((number.get(key[0], -1) for key in lines.keys), dtype=np.int64, count=len(lines.keys))
     if group_of.min(initial=0) < 0:
@@ -253,9 +253,9 @@ def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
 
 
 def _probes(column: _Column, busy: Ints, fair: Floats) -> Floats:
-    """Return the demand to assume for topics that are limited at their known demand.
+    """Return the demand to assume for topics that are limited although they got their known demand.
 
-    `busy`: indexes of the topics with throughput. `fair`: the level of their group.
+    `busy`: indexes of the topics with throughput. `fair`: the level (`Shares.level`) of their group.
     """
     usage, streak = column.usage[busy], column.streak[busy]
     midway = usage + np.maximum(fair - usage, 0.0) / 2
@@ -301,7 +301,7 @@ def _with_absent(
 ) -> tuple[ShareMemory, Bools]:
     """Add the last values of topics that have been without a report for at most `ShareTuning.grace` cycles.
 
-    `old`: index in `memory` of each topic in `claims`; -1: new. `was_idle`: whether it had no throughput before.
+    `old`: index in `memory` of each topic in `claims`; -1: new. `was_idle`: whether the topic had no throughput before.
     Returns the state to store, with the sorted claims, and `was_idle` of the sorted claims.
     """
     last = memory.claims

@@ -88,10 +88,10 @@ class _Names(dict[str, int]):
         return np.where(key < 0, -1, 2 * key + parted)
 
     def numbers_again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
-        """Return the same as `numbers_of(names)`, but faster if `names` are nearly equal to the earlier names `before`.
+        """Return `numbers_of(names)`, computed faster if `names` are nearly equal to earlier names (`before`).
 
-        `ids`: the numbers of `before`, which are copied for parts of `names` that have not changed. Raises ValueError
-        if a name is not a topic name.
+        `ids`: the numbers of `before`, copied where names have not changed. Raises ValueError if a name is not a topic
+        name.
         """
         if not before:
             return self.numbers_of(names)
@@ -217,7 +217,7 @@ class Catalogue:
 
 
 def _after(names: Sequence[str], name: str, since: int) -> int:
-    """Return the index after `name`, searched near the index `since`; `since` plus one step if it is not found."""
+    """Return the index after `name` in `names`, searched near `since`; `since` + `_STRIDE` if it is not found."""
     try:
         return names.index(name, max(0, since - _STRIDE), since + 2 * _STRIDE) + 1
     except ValueError:
@@ -239,7 +239,7 @@ def topics_of(names: Iterable[str]) -> list[str]:
 
 
 def sums(rates: Floats, key: Ints, count: int) -> Floats:
-    """Sum rows by key. The result has shape (count, columns)."""
+    """Return one row per key with the sum of the rows that have it. `key`: of each row, from 0 to `count` - 1."""
     columns = [np.bincount(key, rates[:, column], minlength=count) for column in range(rates.shape[1])]
     return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
 
