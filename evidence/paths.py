@@ -34,8 +34,9 @@ _NO_CALLS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<modu
 class Part(NamedTuple):
     """One part: the test that covers it, and the method of a test double that ends it ("": the deepest stack).
 
-    `end` can contain several names, with `|` between them, because older commits have other test doubles.
-    `through`: text that one of the frames contains, where the test calls the same end in another way as well.
+    `file` is a glob pattern. `end` can contain several names, with `|` between them, because older commits have
+    other test doubles. `through`: text that one of the frames contains, where the test calls the same end in
+    another way as well.
     """
 
     file: str
@@ -53,7 +54,7 @@ PATHS: Final = {
     ),
     "drain request from HTTP to its last move": (
         Part("test_operations.py", "test_a_dry_run_needs_no_reason and drain", "drain|_call_async"),
-        Part("test_drains.py", "test_a_broker_is_emptied_with_what_nobody_reports", "unload"),
+        Part("test_drain*.py", "test_a_broker_is_emptied_with_what_nobody_reports", "unload"),
     ),
     "quota rate from cycle to broker": (
         Part("test_quotas.py", "test_the_limit_holds_and_everybody_has_a_part", "set_topic_rate"),

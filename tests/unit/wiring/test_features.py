@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Cut:
-    """A feature, and what disappears with it. `tests`: tests of the rest that use the feature at run time."""
+    """A feature, and what disappears with it. `tests`: beginnings of the names of other tests that use it."""
 
     feature: str
     sections: tuple[str, ...]
@@ -32,6 +32,7 @@ class Cut:
     tests: tuple[str, ...]
 
 
+WRONG_OPTIONS = "tests/unit/cli/test_wrong_options.py"
 # Tests that compare committed pages and sources, which name the features, with the code.
 COMMITTED = (
     "tests/unit/cli/test_printed_commands.py::test_every_printed_command_is_accepted",
@@ -49,8 +50,14 @@ CUTS = (
             "tests/unit/api/test_routes.py::test_what_is_not_here_is_said_with_where_it_is",
             "tests/unit/cli/test_commands.py::test_at_80_columns_no_name_is_torn[quota",
             "tests/unit/cli/test_tls.py::test_peers_show_certificate_and_token",
+            f"{WRONG_OPTIONS}::test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all[quota",
+            f"{WRONG_OPTIONS}::test_a_value_is_checked_before_a_sidecar_is_asked[quota",
+            f"{WRONG_OPTIONS}::test_wrong_usage_is_one_line[quota",
             "tests/unit/requests/test_doctor.py::test_documents_that_cannot_be_read_are_named",
+            "tests/unit/requests/test_doctor.py::test_what_the_brokers_had_before_is_not_to_be_deleted[quotas",
             "tests/unit/settings/test_command.py::TestCommand::test_show_what_differs_from_the_defaults",
+            "tests/unit/settings/test_sections.py::test_off_needs_no_quotes_where_it_is_allowed[quotas",
+            "tests/unit/settings/test_settings.py::TestRefusals::test_one_mistake[quotas",
         ),
     ),
     Cut(
@@ -61,6 +68,9 @@ CUTS = (
         tasks=("history", "calibration", "shadow"),
         tests=(
             "tests/unit/api/test_s01_reads_and_the_lease.py::test_s01_reads_are_answered_while_the_main_loop_is_silent",
+            "tests/unit/cli/test_printed_commands.py::test_the_help_ends_with_examples[history",
+            f"{WRONG_OPTIONS}::test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all[history",
+            f"{WRONG_OPTIONS}::test_an_empty_text_is_named_and_refused[thresholds",
         ),
     ),
 )
