@@ -203,8 +203,15 @@ def _eligible(
 
 
 def _relocate(inputs: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
-    """Return the moves of drains, warm-ups and repairs, which are planned before the moves of the strategy."""
-    relocation = relocate(replace(inputs, ledger=ledger))
+    """Return the moves of drains, warm-ups and repairs, which are planned before the moves of the strategy.
+
+    Warm-ups wait for the end of a roll-out.
+    """
+    guard = inputs.guard
+    if hold is not None and hold.code is not Code.OUTSIDE_WINDOW:
+        # A warm-up takes bundles from brokers that restart next: the bundles would move twice.
+        guard = replace(guard, warming=frozenset())
+    relocation = relocate(replace(inputs, ledger=ledger, guard=guard))
     if not inputs.params.placement_repair:
         return relocation
     return relocation.followed_by(repair(replace(inputs, ledger=relocation.booked(ledger, inputs.snapshot)), hold))
