@@ -35,7 +35,12 @@ class Hold:
 
 def hold_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
     """Return the strictest reason to move nothing, or only off overloaded brokers; None if everything may move."""
-    return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params) or _window(guard)
+    return rollout_of(snapshot, guard, params) or _window(guard)
+
+
+def rollout_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
+    """Return the hold because brokers started, stopped or restarted; None if none did recently."""
+    return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params)
 
 
 def _blast(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
