@@ -6,9 +6,9 @@ the load after these moves, does not move the same bundles and has its own budge
 Drain: Pulsar has no cordon, and its placement prefers an empty broker. So a drain is a loop: every cycle moves the
 bundles that are at the broker, idle ones too. Heartbeat, SLA and `pulsar/system` bundles stay. Pins (operators' rules
 that a bundle stays), exclusions, policies, and moves in progress or left unfinished by an earlier leader apply as for
-every move. Bundles that moved recently are moved, too. A drain has its own budget. Bundles go first to brokers that
-restarted within the last hour, up to the mean score without the drained broker: in a roll-out, the others are drained
-next.
+every move. Bundles that moved recently are moved, too. A drain has its own budget. In a roll-out, bundles go
+first to brokers that restarted within the last hour, up to the mean score without the drained broker: the others are
+drained next.
 
 Warm-up: a new or restarted broker has empty caches and is slow if it gets its whole share immediately. So its bundles
 come from the most loaded brokers, at most `warm_max_moves_per_cycle` per cycle, until the broker has `warm_until_share`
@@ -306,7 +306,11 @@ def relocate(situation: Situation) -> Relocation:
         sources=guard.draining,
         closed=closed,
         owned=situation.owned,
-        restarted=[broker for broker, at in guard.changed_brokers.items() if at > snapshot.wall_ms - HOUR_MS],
+        restarted=[
+            broker
+            for broker, at in guard.changed_brokers.items()
+            if snapshot.wall_ms - HOUR_MS < at <= guard.rolling_ms
+        ],
         budget=params.drain_max_moves_per_cycle,
     )
     ready = _warmed(situation, draft, limits, closed) if guard.warming else {}
