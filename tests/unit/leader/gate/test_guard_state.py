@@ -305,6 +305,26 @@ async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
     assert warmed[0] == BROKERS[2] and warmed[1].by == "bundlekeel"
 
 
+async def test_a_drained_broker_in_a_roll_out_holds_the_plan() -> None:
+    """Rule: the cycle passes drains and the quiet time, so no broker is warmed before the drained one is back."""
+    cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.1]})
+    sidecar = await FakeSidecar(cluster).lead()
+    drain = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    cluster.source.remove(BROKERS[2])
+    await sidecar.cycle.turn()
+    cluster.publish()
+    await sidecar.cycle.turn()
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, drains={BROKERS[1]: drain})
+    )
+    for _ in range(3):
+        cluster.clock.offset += 50.0
+        cluster.publish()
+        report = await sidecar.cycle.turn()
+        assert "brokers are restarting" in report.sentence
+    assert sidecar.shared_state.desired.warms == {}
+
+
 class Closed(FakeSidecar):
     """A sidecar whose only window opens on 29 February."""
 
