@@ -63,7 +63,9 @@ _OWN: Final = (
     CommandModule("Ask", "cli.plan", "plan"),
     CommandModule("Intervene", "cli.operations", "pause resume mode"),
     CommandModule("Intervene", "cli.manual_moves", "transfer unload split"),
-    CommandModule("Intervene", "cli.operations", "drain warm cordon uncordon pin unpin exclude include stop review"),
+    CommandModule(
+        "Intervene", "cli.operations", "drain warm cordon uncordon restart pin unpin exclude include stop review"
+    ),
     CommandModule("Go live", "cli.config", "config", plans=True),
     CommandModule("Go live", "cli.local", "doctor", wired=True),
     CommandModule("Go live", "cli.config", "token"),

@@ -39,6 +39,7 @@ _OWN: Final = {
     "split": ("split shop/orders/LARGEST", 'split shop/orders/LARGEST --unload --yes --reason "one hot bundle"'),
     "drain": ("drain broker-1.pulsar:8080", 'drain broker-1.pulsar:8080 --yes --reason "new disk" --wait'),
     "warm": ('warm broker-1.pulsar:8080 --yes --reason "it is back" --wait',),
+    "restart plan": ("restart plan --watch", "restart plan -o json"),
     "cordon": ('cordon broker-1.pulsar:8080 --reason "suspect disk"',),
     "uncordon": ('uncordon broker-1.pulsar:8080 --reason "the disk is new"',),
     "pin": ('pin persistent://shop/orders/created --for 2h --reason "being debugged"',),

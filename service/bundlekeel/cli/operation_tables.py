@@ -16,6 +16,7 @@ from bundlekeel.cli.tables import coded, name_for
 from bundlekeel.leader.cycle.plan_responses import MoveView, RefusalView
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.codes import END_OF_REQUEST, LASTING, Code, explain, way_out
+from bundlekeel.model.text_format import numbered
 from bundlekeel.requests.drain import DrainView
 from bundlekeel.requests.exclude import ExclusionView
 from bundlekeel.requests.manual_moves import ManualMoveView
@@ -23,6 +24,7 @@ from bundlekeel.requests.operator_requests import OperationsView
 from bundlekeel.requests.pause import ResumedScopeView
 from bundlekeel.requests.pin import PinView
 from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.restart import RestartPlan, RestartStep
 from bundlekeel.requests.review import ReviewView
 from bundlekeel.requests.unload import NamespaceUnloadView
 from bundlekeel.views.picture import Resumed, State
@@ -216,6 +218,26 @@ def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
         lines.append(Text(f"{paused} by {row.by}: {row.reason}", style="yellow"))
     remedy = "`bundlekeel drain`, `cordon`, `warm`, `pin`, `exclude` and `pause` create them"
     return Group(*lines) if lines else none_of("requests", remedy)
+
+
+def restart_plan(answer: RestartPlan, _: TableLayout) -> RenderableType:
+    """Render one row per broker in the order of the restarts, and the remaining moves and time."""
+    columns: list[Column[RestartStep]] = [
+        Column("broker", lambda step: step.broker),
+        Column("state", lambda step: step.state),
+        Column(">bundles", lambda step: str(step.bundles)),
+        Column(">moves", lambda step: str(step.moves)),
+        Column(">others at most", lambda step: units.share(step.highest_ratio)),
+        Column(">free", lambda step: units.share(step.free_ratio)),
+        Column(">time", lambda step: units.age(step.eta_seconds)),
+    ]
+    parts: list[RenderableType] = [Text(answer.sentence, style="bold"), listing(answer.brokers, columns)]
+    if answer.held:
+        parts.append(Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))
+    if answer.moves:
+        remaining = f"about {numbered(answer.moves, 'move')} and {units.age(answer.eta_seconds)} remaining"
+        parts.append(Text(f"{remaining}, without the starts of the brokers"))
+    return Group(*parts)
 
 
 def resumed(answer: Resumed | ResumedScopeView, _: TableLayout) -> RenderableType:

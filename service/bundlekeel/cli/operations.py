@@ -39,6 +39,7 @@ from bundlekeel.requests.drain import DrainView
 from bundlekeel.requests.operator_requests import OperationsView
 from bundlekeel.requests.pause import ResumedScopeView
 from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.restart import RestartPlan
 from bundlekeel.requests.review import ReviewView
 from bundlekeel.views.picture import BrokerView, Resumed
 
@@ -263,6 +264,18 @@ def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by:
     _tell(session, "POST", f"brokers/{path_part(broker)}/uncordon", reason, by)
 
 
+restart_app = typer.Typer(help="Restart all brokers one at a time.", no_args_is_help=True)
+
+
+@connected
+def restart_plan(session: Session) -> None:
+    """Show order, free capacity and progress of a rolling restart. Exit code 4 if capacity for a broker is missing."""
+    render = typed(RestartPlan, operation_tables.restart_plan)
+    plan = decoded(RestartPlan, session.show(lambda client: client.get("restart-plan"), render))
+    if plan.refused:
+        raise CliError(f"{plan.refused}; {plan.fix}", REFUSED)
+
+
 BundleArgument = Annotated[
     str, typer.Argument(help="Bundle, or a topic for its bundle.", autocompletion=completion.bundles)
 ]
@@ -372,6 +385,7 @@ def _seconds(lasting: str | None) -> float | None:
     return seconds_of("--for", lasting)
 
 
+restart_app.command("plan")(restart_plan)
 review_app.command("list")(review_list)
 review_app.command("approve")(approve)
 review_app.command("discard")(discard)
@@ -382,4 +396,5 @@ def register(app: typer.Typer) -> None:
     requests = (drain, warm, cordon, uncordon, pin, unpin, exclude, include, stop)
     for command in (pause, resume, mode, operations, *requests):
         app.command()(command)
+    app.add_typer(restart_app, name="restart")
     app.add_typer(review_app, name="review")

@@ -27,7 +27,7 @@ from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of, with_
 from bundlekeel.planning.groups import decide_groups
 from bundlekeel.planning.guard.budgets import admit
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
-from bundlekeel.planning.guard.holds import Hold, hold_of
+from bundlekeel.planning.guard.holds import Hold, hold_of, rollout_of
 from bundlekeel.planning.guard.stops import bans_of, calm_brokers, relief_only, returning, stopped, verdict_of
 from bundlekeel.planning.invariants import accounted, lawful
 from bundlekeel.planning.ledger import Ledger, settle
@@ -203,8 +203,15 @@ def _eligible(
 
 
 def _relocate(inputs: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
-    """Return the moves of drains, warm-ups and repairs, which are planned before the moves of the strategy."""
-    relocation = relocate(replace(inputs, ledger=ledger))
+    """Return the moves of drains, warm-ups and repairs, which are planned before the moves of the strategy.
+
+    Warm-ups wait for the end of a roll-out.
+    """
+    guard = inputs.guard
+    if rollout_of(inputs.snapshot, guard, inputs.params) is not None:
+        # A warm-up takes bundles from brokers that restart next: the bundles would move twice.
+        guard = replace(guard, warming=frozenset())
+    relocation = relocate(replace(inputs, ledger=ledger, guard=guard))
     if not inputs.params.placement_repair:
         return relocation
     return relocation.followed_by(repair(replace(inputs, ledger=relocation.booked(ledger, inputs.snapshot)), hold))

@@ -6,7 +6,9 @@ the load after these moves, does not move the same bundles and has its own budge
 Drain: Pulsar has no cordon, and its placement prefers an empty broker. So a drain is a loop: every cycle moves the
 bundles that are at the broker, idle ones too. Heartbeat, SLA and `pulsar/system` bundles stay. Pins (operators' rules
 that a bundle stays), exclusions, policies, and moves in progress or left unfinished by an earlier leader apply as for
-every move. Bundles that moved recently are moved, too. A drain has its own budget.
+every move. Bundles that moved recently are moved, too. A drain has its own budget. In a roll-out, bundles go
+first to brokers that restarted within the last hour, up to the mean score without the drained broker: the others are
+drained next.
 
 Warm-up: a new or restarted broker has empty caches and is slow if it gets its whole share immediately. So its bundles
 come from the most loaded brokers, at most `warm_max_moves_per_cycle` per cycle, until the broker has `warm_until_share`
@@ -15,6 +17,7 @@ of the mean score.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
@@ -25,7 +28,7 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.load import Ints
 from bundlekeel.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
 from bundlekeel.model.snapshot import Bools, Snapshot
-from bundlekeel.model.text_format import numbered
+from bundlekeel.model.text_format import HOUR_MS, numbered
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility
@@ -52,17 +55,22 @@ def drain(
     sources: Collection[str],
     closed: Collection[str],
     owned: Mapping[str, Collection[str]],
+    restarted: Collection[str] = (),
     budget: int,
 ) -> list[Refusal]:
     """Plan moves away from the brokers `sources`; return a refusal for each bundle that stays for now.
 
     `movable`: mask of bundles (rows) that an operator may move; `eligible`: reasons for the others. `closed`: brokers
     that receive nothing. `owned`: bundles by broker, as the broker itself lists them; if a broker is missing, its load
-    report counts. `budget`: maximum number of moves.
+    report counts. `restarted`: brokers that are preferred as targets, because the others restart next. `budget`:
+    maximum number of moves.
     """
     ids, total = draft.snapshot.brokers.ids, budget
     rows = [row for row, broker in enumerate(ids) if broker in sources]
     open_to = np.array([broker not in closed and broker not in sources for broker in ids], dtype=bool)
+    fresh = open_to & np.isin(ids, list(restarted))
+    # The mean score of the open brokers after the drain: one broker less carries the same load.
+    level = float(draft.score[open_to | np.isin(np.arange(len(ids)), rows)].sum()) / max(int(open_to.sum()), 1)
     refusals: list[Refusal] = []
     queues = []
     for source in rows:
@@ -78,7 +86,9 @@ def drain(
             detail = f"limit {total} a cycle, {total - budget} used, continues in the next cycle"
             refusals.append(Refusal(Code.BUDGET_OF_DRAIN, name, broker, detail, limit=limit, used=used))
             continue
-        target, runner_up, code = best_target(draft, row, source, open_to)
+        target, runner_up, code = best_target(draft, row, source, fresh, level)
+        if code is not None:
+            target, runner_up, code = best_target(draft, row, source, open_to)
         if code is not None:
             refusals.append(Refusal(code, name, broker))
             continue
@@ -123,11 +133,14 @@ def _in_turn(queues: Iterable[list[tuple[int, int]]]) -> Iterable[tuple[int, int
     return (item for item in chain.from_iterable(zip_longest(*queues)) if item is not None)
 
 
-def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[int, int, Code | None]:
+def best_target(
+    draft: Draft, row: int, source: int, open_to: Bools, level: float = math.inf
+) -> tuple[int, int, Code | None]:
     """Return the broker (row) with most headroom for this bundle, the next best (-1: none), and the obstacle or None.
 
     Most headroom: the lowest score with the bundle. For an idle bundle, which changes no score: the fewest bundles.
-    `open_to`: mask of the brokers that may receive it.
+    `open_to`: mask of the brokers that may receive it. `level`: highest score with the bundle, in addition to the
+    overload threshold; idle bundles then have no target.
     """
     start = int(draft.snapshot.bundles.starts[source])
     idle = not draft.pressure(source)[row - start].any()
@@ -136,8 +149,8 @@ def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[in
     allowed = np.isfinite(after)
     if not allowed.any():
         return -1, -1, Code.NO_LEGAL_TARGET
-    limit = draft.params.overloaded_threshold_percent / 100
-    fits = allowed & (idle | (draft.legal_targets()[targets] & (after <= limit)))
+    limit = min(level, draft.params.overloaded_threshold_percent / 100)
+    fits = allowed & (level == math.inf if idle else draft.legal_targets()[targets] & (after <= limit))
     if not fits.any():
         return -1, -1, Code.TARGET_OVERLOADED
     targets, after = targets[fits], after[fits]
@@ -293,6 +306,11 @@ def relocate(situation: Situation) -> Relocation:
         sources=guard.draining,
         closed=closed,
         owned=situation.owned,
+        restarted=[
+            broker
+            for broker, at in guard.changed_brokers.items()
+            if snapshot.wall_ms - HOUR_MS < at <= guard.rolling_ms
+        ],
         budget=params.drain_max_moves_per_cycle,
     )
     ready = _warmed(situation, draft, limits, closed) if guard.warming else {}

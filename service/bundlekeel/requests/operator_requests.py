@@ -18,6 +18,7 @@ from bundlekeel.requests.drain import Drain, DrainView
 from bundlekeel.requests.exclude import Exclude, ExclusionView
 from bundlekeel.requests.pause import Pause, ScopePauseView
 from bundlekeel.requests.pin import Pin, PinView
+from bundlekeel.requests.restart import Restart
 from bundlekeel.requests.review import Review
 from bundlekeel.requests.split import Split
 from bundlekeel.requests.tasks import Tasks
@@ -46,7 +47,7 @@ class OperationsView(Answer):
     held_explanation: Annotated[str, Doc("meaning of the code; empty: no code")] = ""
 
 
-class OperatorRequests(Drain, Warm, Cordon, Pin, Exclude, Pause, Unload, Split, Tasks, Review):
+class OperatorRequests(Drain, Restart, Warm, Cordon, Pin, Exclude, Pause, Unload, Split, Tasks, Review):
     """All kinds of operators' requests about brokers and bundles, and the list of the stored ones."""
 
     @reads

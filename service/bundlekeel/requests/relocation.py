@@ -19,7 +19,7 @@ from bundlekeel.planning.relocation import RULES
 from bundlekeel.requests.verb import DryRun, Held, HeldExplanation, Verb
 
 # A dry run has no budget, so it shows all bundles that would leave.
-_ALL: Final = 1_000_000
+UNLIMITED: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,10 @@ class Relocation(Verb):
         inputs = self.cycle.plan_input(with_owned(self.cycle.demand_snapshot(), owned or {}))
         cordoned = inputs.guard.cordoned | draining
         guard = replace(inputs.guard, cordoned=cordoned, draining=draining, warming=warming)
-        params = replace(inputs.params, drain_max_moves_per_cycle=_ALL, warm_max_moves_per_cycle=_ALL)
+        if warming:
+            # A warm-up waits for the end of a roll-out. Show the moves that follow then.
+            guard = replace(guard, changed_brokers={}, rolling_ms=0)
+        params = replace(inputs.params, drain_max_moves_per_cycle=UNLIMITED, warm_max_moves_per_cycle=UNLIMITED)
         return await self.cycle.compute(replace(inputs, guard=guard, params=params, owned=owned or {}))
 
     def _relocation_view(

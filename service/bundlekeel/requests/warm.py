@@ -16,6 +16,7 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import Conflict, StoreError
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.engine import PlanResult
+from bundlekeel.planning.guard.holds import rollout_of
 from bundlekeel.ports import Clock
 from bundlekeel.requests.relocation import Relocation, RelocationView, relocations
 from bundlekeel.requests.verb import put
@@ -50,6 +51,9 @@ class Warm(Relocation):
     async def _preview_warm(self, broker: str, *, dry_run: bool) -> RelocationView:
         result = await self._plan_relocations(warming=frozenset({broker}))
         moves = relocations(result)
+        inputs = self.cycle.plan_input(self.cycle.demand_snapshot())
+        hold = rollout_of(inputs.snapshot, inputs.guard, inputs.params)
+        detail = f"it starts after the roll-out: {hold.sentence}" if hold else ""
         return self._relocation_view(
             broker,
             moves,
@@ -58,7 +62,7 @@ class Warm(Relocation):
             bundles=len(moves),
             eta_seconds=self.drain_tracker.eta(len(moves)),
             sentence=f"{numbered(len(moves), 'bundle', 'come')} to {broker}",
-            detail="" if moves else _explain_empty_warm(broker, result, self.cycle.params.warm_until_share),
+            detail=detail if moves else _explain_empty_warm(broker, result, self.cycle.params.warm_until_share),
         )
 
 

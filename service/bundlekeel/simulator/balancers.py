@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -97,7 +97,7 @@ class Bundlekeel(SimulatedLeader):
 
     capacity: tuple[CapacityOverride, ...] = ()
     policies: Policies = field(default_factory=Policies)
-    pinned: Mapping[str, int] = field(default_factory=dict)
+    guard: GuardState = field(default_factory=GuardState)
     seed: int = 0
     splits: bool = False
     brokers_split: bool = False
@@ -150,7 +150,7 @@ class Bundlekeel(SimulatedLeader):
         inputs = PlanInput(
             snapshot=self._snapshot(cluster),
             params=self.params,
-            guard=GuardState(pinned=self.pinned),
+            guard=self.guard,
             policies=self.policies,
             brokers_split=self.brokers_split,
             seed=self.seed,

@@ -18,6 +18,7 @@ from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.load import Floats
 from bundlekeel.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.ports import Metadata
 from bundlekeel.pulsar.counters.counters import CounterDemand, CounterOptions, LiveLoads
 from bundlekeel.simulator.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
@@ -194,10 +195,11 @@ class Simulation:
 
     def _pin(self) -> None:
         if isinstance(self.balancer, Bundlekeel):
-            self.balancer.pinned = {
+            pinned = {
                 self.events.bundle(pin.tenant, pin.bundle): START_MS + int(pin.until * 60_000)
                 for pin in self.scenario.pins
             }
+            self.balancer.guard = GuardState(pinned=pinned)
 
     def _sample(self) -> None:
         cluster = self.cluster

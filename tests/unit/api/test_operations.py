@@ -18,6 +18,7 @@ from bundlekeel.requests.operator_requests import OperationsView
 from bundlekeel.requests.pause import PausedScopeView, ResumedScopeView
 from bundlekeel.requests.pin import PinnedView, UnpinnedView
 from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.restart import RestartPlan
 from bundlekeel.requests.review import ReviewView
 from bundlekeel.requests.tasks import Stopping
 from bundlekeel.requests.unload import NamespaceUnloadView
@@ -28,7 +29,12 @@ from tests.unit.api.test_routes import client
 
 WHO = {"reason": "r", "by": "ann"}
 NO_OVERRIDE = {"override_cool_down": False}
-READS: dict[str, Any] = {"operations": OperationsView, "tasks/{task}": TaskView, "reviews": list[ReviewView]}
+READS: dict[str, Any] = {
+    "operations": OperationsView,
+    "restart-plan": RestartPlan,
+    "tasks/{task}": TaskView,
+    "reviews": list[ReviewView],
+}
 
 
 # method, path, further fields of the body, the call of the service with its arguments, the type of the response

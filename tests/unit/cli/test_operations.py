@@ -88,6 +88,18 @@ def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
         assert part in text
 
 
+def test_a_restart_is_refused_while_capacity_is_missing(sidecar: Sidecar) -> None:
+    """The table has a row for each broker in both cases; the error names broker and fix."""
+    result = sidecar.run("restart", "plan")
+    assert result.exit_code == 0, result.output
+    assert "0 of 3 brokers done" in result.stdout and all(broker in result.stdout for broker in BROKERS)
+    sidecar.do(sidecar.shop.service.requests.cordon(ROOMY, **BY))
+    result = sidecar.run("restart", "plan", "-o", "json")
+    assert result.exit_code == 4
+    assert json.loads(result.stdout)["refused"] in result.stderr
+    assert "of 3 bundles of broker-1.pulsar:8080 fit on no other broker; add a broker" in result.stderr
+
+
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_ids_of_proposals_are_whole(width: int) -> None:
     """They are typed again to approve one; on any terminal, and whatever the reason."""

@@ -179,6 +179,24 @@ def test_a_broker_is_not_warm_because_bundles_wait_until_their_moves_are_seen() 
     assert result.plan.moves == () and result.ready == {B2: False}
 
 
+def test_in_a_roll_out_a_drain_prefers_brokers_that_have_restarted() -> None:
+    """The others are drained next, so bundles would move twice; but no broker gets more than the mean without B0."""
+    guard = replace(DRAINING, changed_brokers={B2: NOW_MS - 120_000})
+    rolling = replace(guard, rolling_ms=NOW_MS - 60_000)
+    empty, partly = (snapshot(cluster([[0.05] * 6, [0.2], loads, [0.6]])) for loads in ([], [0.15]))
+    assert {target for _, target in drains(planned(empty, guard))} == {B1, B2}
+    assert {target for _, target in drains(planned(empty, rolling))} == {B2}
+    assert Counter(target for _, target in drains(planned(partly, rolling))) == {B2: 5, B1: 1}
+
+
+def test_a_warm_up_waits_for_the_end_of_a_roll_out() -> None:
+    """It takes bundles from brokers that restart next. A closed window for moves does not delay it."""
+    current, guard = snapshot(cluster([[0.05] * 12, [0.05] * 8, []])), GuardState(warming=frozenset({B2}))
+    waiting = planned(current, replace(guard, changed_brokers={B2: NOW_MS - 1000}))
+    assert (waiting.plan.moves, waiting.ready) == ((), {})
+    assert len(planned(current, replace(guard, relief_until=NOW_MS + 1000)).plan.moves) == 2
+
+
 def test_a_broker_that_is_warmed_and_drained_is_drained() -> None:
     """Nothing comes to it."""
     guard = GuardState(warming=frozenset({B2}), draining=frozenset({B2}))

@@ -91,6 +91,14 @@ def test_the_later_of_two_restarts_ends_the_hold() -> None:
     assert clock_text(NOW_MS + 40_000) in result.verdict.sentence
 
 
+def test_a_drain_in_a_roll_out_prolongs_the_hold() -> None:
+    """Rule: no broker has changed within the quiet time, but the drained one restarts next."""
+    guard = replace(changed(2, age_s=300), rolling_ms=NOW_MS - 1000, draining=frozenset({broker(1)}))
+    result = plan(CALM, guard, drain_max_moves_per_cycle=0)
+    assert (result.moves, result.verdict.code) == ((), Code.ROLLOUT_HOLD)
+    assert f"({broker(1)})" in result.verdict.sentence
+
+
 def test_three_restarted_brokers_are_named_and_the_others_counted() -> None:
     """Rule: a sentence about many brokers stays readable."""
     some, many = (plan([[0.1], *[[]] * 15], changed(*range(count))).verdict.sentence for count in (3, 5))

@@ -8,7 +8,7 @@ import pytest
 from bundlekeel.leader.state.documents import OperatorRequest
 from bundlekeel.model.errors import Conflict
 from tests.support.world import PIN, FakeCluster, FakeSidecar
-from tests.unit.requests.sidecars import B1, B2, B3, WHO, both
+from tests.unit.requests.sidecars import B1, B2, B3, WHO, both, seeing
 
 
 async def test_a_warm_that_brings_nothing_says_why() -> None:
@@ -46,3 +46,16 @@ async def test_a_warm_broker_is_no_longer_warmed() -> None:
         await sidecar.cycle.turn()
         assert sidecar.shared_state.desired.warms == left
     assert not (await sidecar.service.requests.warm(B3, dry_run=True, reason="", by="ann")).moves
+
+
+async def test_a_warm_up_in_a_roll_out_starts_after_it() -> None:
+    """The dry run shows the moves that follow then."""
+    cluster = FakeCluster({B1: [0.05] * 6, B2: [0.05] * 6})
+    sidecar = await seeing(cluster)
+    sidecar.cluster.source.remove(B3)
+    await sidecar.cycle.turn()
+    sidecar.cluster.publish()
+    await sidecar.cycle.turn()
+    dry = await sidecar.service.requests.warm(B3, dry_run=True, **WHO)
+    assert len(dry.moves) == 4
+    assert dry.detail.startswith(f"it starts after the roll-out: brokers are restarting ({B3})")

@@ -26,6 +26,7 @@ from bundlekeel.requests.operator_requests import OperationsView
 from bundlekeel.requests.pause import PausedScopeView, ResumedScopeView
 from bundlekeel.requests.pin import PinnedView, UnpinnedView
 from bundlekeel.requests.relocation import RelocationView
+from bundlekeel.requests.restart import RestartPlan
 from bundlekeel.requests.review import ReviewView
 from bundlekeel.requests.tasks import Stopping
 from bundlekeel.requests.unload import NamespaceUnloadView
@@ -145,6 +146,12 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 async def list_operations(service: Backend) -> Response:
     """List drains with their progress, cordons, warm-ups, pins, exclusions and pauses; the same on every replica."""
     return reply(await service.requests.operations())
+
+
+@reads.get("/restart-plan", response_model=RestartPlan)
+async def get_restart_plan(service: Backend) -> Response:
+    """Return order, free capacity and progress of a rolling restart of all brokers."""
+    return reply(await service.requests.restart_plan())
 
 
 @reads.get("/tasks/{task}", response_model=TaskView, responses=NOT_FOUND)

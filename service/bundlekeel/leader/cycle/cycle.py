@@ -235,7 +235,9 @@ class Cycle:
         self.observer.in_transit = self.cycle_state.ledger.bundles()
         self.status.snapshot, self.status.picture = snapshot, picture = await self.observer.snapshot()
         takeover = self.shared_state.takeover
-        self.guard_memory.see(picture, snapshot.wall_ms)
+        self.guard_memory.see(
+            picture, snapshot.wall_ms, self.shared_state.desired.drains, self.params.rollout_quiet_seconds
+        )
         self.admin.set_endpoints(picture.endpoints)
         await self.config.refresh(picture.endpoints)
         self.config.demand_configuration_store()

@@ -6,7 +6,7 @@ Moves of the last hour come from the shared records, so they survive a change of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Reversible
+from collections.abc import Callable, Collection, Iterable, Mapping, Reversible
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from bundlekeel.ports import RawClusterView
 
 # Changes of brokers are dropped after this time, which is longer than any window of the guard.
 KEPT_MS: Final = 24 * HOUR_MS
+# A drain or an absent broker prolongs a roll-out for at most this many quiet times after its last progress.
+PATIENCE: Final = 10
 # Longest duration of a move. Records are in the order in which moves ended, so a search for starts goes back further.
 LONGEST_MS: Final = HOUR_MS
 
@@ -62,11 +64,18 @@ class GuardMemory:
         self._here: dict[str, int] | None = None
         self._ever: set[str] = set()
         self.changed: dict[str, int] = {}
-        # Changes up to this time belong to roll-outs that have ended.
-        self._rolled_ms = 0
+        # Last time of a roll-out. Changes up to `_rolled_ms` belong to roll-outs that have ended.
+        self._rolling_ms = self._rolled_ms = 0
+        # By draining broker: the number of its bundles (-1: not registered), and the time since which it has these.
+        self._drains: dict[str, tuple[int, int]] = {}
 
-    def see(self, picture: RawClusterView, now_ms: int) -> None:
-        """Compare a snapshot with the previous one, and record which brokers joined, left or restarted."""
+    def see(
+        self, picture: RawClusterView, now_ms: int, drains: Collection[str] = (), quiet_seconds: float = 0.0
+    ) -> None:
+        """Compare a snapshot with the previous one, and record which brokers joined, left or restarted.
+
+        A roll-out ends after `quiet_seconds` without a change (`rollout_quiet_seconds`; 0: no roll-outs). A drain
+        (`drains`: the drained brokers) that began before that prolongs it, until the broker is back."""
         here = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
         if self._here is None:
             self._since_ms = now_ms
@@ -78,6 +87,21 @@ class GuardMemory:
         # An unreadable record has no start: keep the previous one.
         self._here = {broker: start or (self._here or {}).get(broker, 0) for broker, start in here.items()}
         self.changed = {broker: at for broker, at in self.changed.items() if at > now_ms - KEPT_MS}
+        self._prolong(picture, now_ms, drains, int(1000 * quiet_seconds))
+
+    def _prolong(self, picture: RawClusterView, now_ms: int, drains: Collection[str], quiet_ms: int) -> None:
+        """Update the last time of the roll-out: the last change of a broker, or now during a drain with progress."""
+        reported = {report.broker_id: len(report.bundle_names) for report in picture.reports}
+        counts = {broker: reported.get(broker, 0) if broker in picture.endpoints else -1 for broker in drains}
+        before = self._drains
+        self._drains = {
+            broker: before[broker] if before.get(broker, (None,))[0] == count else (count, now_ms)
+            for broker, count in counts.items()
+        }
+        self._rolling_ms = max(self._rolling_ms, *self.changed.values(), 0)
+        progress = max((since for _, since in self._drains.values()), default=0)
+        if self._rolling_ms > now_ms - quiet_ms and progress > now_ms - PATIENCE * quiet_ms:
+            self._rolling_ms = now_ms
 
     def _differing(self, before: Mapping[str, int], here: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
         """Return the brokers that left, joined or restarted since `before`.
@@ -100,6 +124,7 @@ class GuardMemory:
             state,
             last_hour=self._last_hour(ledger, now_ms),
             changed_brokers=dict(self.changed),
+            rolling_ms=self._rolling_ms,
             relief_until=self._calendar.relief_until(now_ms),
             rate=self._rate(),
             limited=self._limited(state.recent),
@@ -113,9 +138,8 @@ class GuardMemory:
     def rolled_out(self, now_ms: int, quiet_seconds: float) -> frozenset[str]:
         """Return the registered brokers that joined or restarted in a roll-out that has ended, each once.
 
-        A roll-out ends after `quiet_seconds` without a change (`rollout_quiet_seconds`; 0: no roll-outs). Every replica
-        calls this in every cycle, so a new leader does not report an old roll-out again."""
-        latest = max(self.changed.values(), default=0)
+        Every replica calls this in every cycle, so a new leader does not report an old roll-out again."""
+        latest = self._rolling_ms
         if not quiet_seconds or latest <= self._rolled_ms or latest > now_ms - int(1000 * quiet_seconds):
             return frozenset()
         since, self._rolled_ms = self._rolled_ms, latest

@@ -35,7 +35,12 @@ class Hold:
 
 def hold_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
     """Return the strictest reason to move nothing, or only off overloaded brokers; None if everything may move."""
-    return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params) or _window(guard)
+    return rollout_of(snapshot, guard, params) or _window(guard)
+
+
+def rollout_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
+    """Return the hold because brokers started, stopped or restarted; None if none did recently."""
+    return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params)
 
 
 def _blast(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
@@ -59,11 +64,12 @@ def _blast(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | 
 
 def _rollout(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
     quiet = int(1000 * params.rollout_quiet_seconds)
-    changed = _changed_since(guard, snapshot.wall_ms - quiet)
-    if not changed:
+    until = max(guard.rolling_ms, *guard.changed_brokers.values(), 0) + quiet
+    if until <= snapshot.wall_ms:
         return None
-    until = max(guard.changed_brokers[broker] for broker in changed) + quiet
-    text = f"brokers are restarting ({_names(changed)}): only overload is relieved until {clock_text(until)}"
+    # A drain in a roll-out can take longer than the quiet time. Then no broker has changed within it.
+    brokers = _changed_since(guard, snapshot.wall_ms - quiet) or sorted(guard.draining)
+    text = f"brokers are restarting ({_names(brokers)}): only overload is relieved until {clock_text(until)}"
     return Hold(code=Code.ROLLOUT_HOLD, sentence=text, until_ms=until)
 
 

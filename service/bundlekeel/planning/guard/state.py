@@ -48,6 +48,7 @@ class GuardState:
     `cordoned`: brokers that get no bundles. `draining`: brokers that are emptied and stay empty; they are in `cordoned`
     too. `warming`: brokers that are filled slowly. `excluded`: expiry of exclusions by pattern of tenants, namespaces,
     bundles or brokers; 0: never. `changed_brokers`: time at which a broker started, stopped or restarted.
+    `rolling_ms`: last time of a roll-out, in which brokers restart one at a time; 0: none.
     `quarantined`: expiry by (source, target) of pairs whose moves did not help.
 
     `rate`: moves that the adaptive rate allows in this cycle; None: no limit. `relief_until`: end of the time in which
@@ -67,6 +68,7 @@ class GuardState:
     warming: frozenset[str] = frozenset()
     excluded: Mapping[str, int] = field(default_factory=dict)
     changed_brokers: Mapping[str, int] = field(default_factory=dict)
+    rolling_ms: int = 0
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     rate: int | None = None
     relief_until: int | None = None

@@ -45,6 +45,7 @@ CIRCUMSTANCES: Final = (
     "guard.warming",
     "guard.excluded",
     "guard.changed_brokers",
+    "guard.rolling_ms",
     "guard.rate",
     "guard.relief_until",
 )

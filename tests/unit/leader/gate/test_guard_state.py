@@ -89,6 +89,38 @@ def test_changes_are_forgotten() -> None:
     assert guard_memory.changed == {}
 
 
+QUIET = 60.0
+
+
+def rolling(*cycles: tuple[float, RawClusterView, set[str]]) -> int:
+    """Return the last second of the roll-out after these cycles: (seconds, snapshot, drained brokers)."""
+    guard_memory = GuardMemory(deque[dict[str, Any]])
+    for seconds, view, drains in cycles:
+        guard_memory.see(view, NOW_MS + int(1000 * seconds), drains, QUIET)
+    return (guard_memory.state(GuardState(), Ledger(), NOW_MS).rolling_ms - NOW_MS) // 1000
+
+
+def test_a_drain_prolongs_a_roll_out() -> None:
+    """Rule: a drain that starts within the quiet time of a restart, and the absence of its broker, are part of it."""
+    before, after = picture(a=EARLY, b=EARLY), picture(a=EARLY, b=NOW_MS)
+    start = ((0, before, set[str]()), (1, after, set[str]()))
+    assert rolling(*start, (50, after, set())) == 1
+    assert rolling(*start, (50, after, {"a"})) == 50
+    assert rolling(*start, (50, after, {"a"}), (109, after, {"a"}), (168, after, {"a"})) == 168
+    assert rolling(*start, (62, after, {"a"})) == 1, "the roll-out has ended before"
+    assert rolling((0, before, set()), (50, before, {"a"})) == -NOW_MS // 1000, "a drain alone is not a roll-out"
+
+
+def test_a_drain_without_progress_does_not_prolong_a_roll_out_for_ever() -> None:
+    """Rule: after ten quiet times without progress it does not count. A broker that leaves is progress."""
+    after, gone = picture(a=EARLY, b=NOW_MS), picture(b=NOW_MS)
+    start = [(0.0, picture(a=EARLY, b=EARLY), set[str]()), (1.0, after, set[str]())]
+    idle = [(float(second), after, {"a"}) for second in range(11, 1200, 50)]
+    assert rolling(*start, *idle) == 561
+    absent = [(float(second), gone, {"a"}) for second in range(561, 2000, 50)]
+    assert rolling(*start, *idle[:11], *absent) == 1111
+
+
 def record(number: int, age_ms: int, outcome: str = "done") -> dict[str, Any]:
     where = {"bundle": bundle_name(number), "source": "a:1", "destination": "b:1"}
     return where | {"outcome": outcome, "started_ms": NOW_MS - age_ms, "landed_ms": NOW_MS - age_ms + 100}
@@ -271,6 +303,26 @@ async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
     await leader.cycle.turn()
     (warmed,) = leader.shared_state.desired.warms.items()
     assert warmed[0] == BROKERS[2] and warmed[1].by == "bundlekeel"
+
+
+async def test_a_drained_broker_in_a_roll_out_holds_the_plan() -> None:
+    """Rule: the cycle passes drains and the quiet time, so no broker is warmed before the drained one is back."""
+    cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.1]})
+    sidecar = await FakeSidecar(cluster).lead()
+    drain = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    cluster.source.remove(BROKERS[2])
+    await sidecar.cycle.turn()
+    cluster.publish()
+    await sidecar.cycle.turn()
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, drains={BROKERS[1]: drain})
+    )
+    for _ in range(3):
+        cluster.clock.offset += 50.0
+        cluster.publish()
+        report = await sidecar.cycle.turn()
+        assert "brokers are restarting" in report.sentence
+    assert sidecar.shared_state.desired.warms == {}
 
 
 class Closed(FakeSidecar):
