@@ -22,7 +22,7 @@ export interface AdoptedView {
   values: Record<string, number>;
 }
 
-/** A decision about thresholds. */
+/** A decision to adopt, keep or revert thresholds that a recalibration proposed. */
 export interface AdoptionRecord {
   /** operator who decided, or `bundlekeel` */
   by: string;
@@ -46,7 +46,7 @@ export interface AdoptionRecord {
   what: string;
 }
 
-/** A new adoption. */
+/** Response to the adoption of proposed thresholds. */
 export interface AdoptionView {
   /** changed parameters */
   changes: (ThresholdChange)[];
@@ -60,11 +60,11 @@ export interface AdoptionView {
 export interface AssignmentView {
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** remaining candidates */
+  /** remaining brokers after the last step */
   candidates: (string)[];
-  /** broker that would receive it; null: any of the candidates (`round_robin`), or none (`code`) */
+  /** broker that would receive the bundle; null: any of the candidates (`round_robin`), or none (`code`) */
   chosen: string | null;
-  /** code of why no broker is selected; null: one or any is */
+  /** code of why no broker would receive the bundle; null: a broker would */
   code: string | null;
   /** hash of the topic, which determines the bundle; null: the request named a bundle */
   hash: string | null;
@@ -80,7 +80,7 @@ export interface AssignmentView {
   sentence: string;
   /** whether a broker owns the bundle now */
   state: "owned" | "unowned" | "unloading";
-  /** steps of the pipeline, in order */
+  /** steps of the selection, in order */
   steps: (StepView)[];
   /** requested topic; null: the request named a bundle */
   topic: string | null;
@@ -120,29 +120,29 @@ export interface BootstrapInterval {
   mean: number;
 }
 
-/** A broker's load before and after. */
+/** A broker's load before the moves of a plan, and its predicted load after them. */
 export interface BrokerLoad {
   /** a broker id */
   broker: string;
-  /** how many bundles it owns after */
+  /** number of its bundles after the moves */
   bundles_after: number;
-  /** how many bundles it owns before */
+  /** number of its bundles before the moves */
   bundles_before: number;
-  /** msg/s in and out together, after */
+  /** msg/s in and out together, after the moves */
   msg_rate_after: number;
-  /** msg/s in and out together, before */
+  /** msg/s in and out together, before the moves */
   msg_rate_before: number;
-  /** score after, a ratio */
+  /** predicted score after the moves, a ratio */
   score_after: number;
-  /** score before, a ratio */
+  /** score before the moves, a ratio */
   score_before: number;
-  /** bytes/s in and out together, after */
+  /** bytes/s in and out together, after the moves */
   throughput_after: number;
-  /** bytes/s in and out together, before */
+  /** bytes/s in and out together, before the moves */
   throughput_before: number;
 }
 
-/** One registered broker: its reported load, its predicted load with the ledger, and the last plan's verdict. Fields are null if the broker's report is unusable. */
+/** One registered broker: its reported load, its predicted load after the moves in transit, and the last plan's verdict. Fields are null if the broker's report is unusable. */
 export interface BrokerView {
   /** whether the broker is registered */
   alive: boolean;
@@ -202,7 +202,7 @@ export interface BrokerView {
   version: string;
 }
 
-/** One bundle: latest sample, short term (10 samples), long term (1,000), and whether it may move. */
+/** One bundle: traffic (latest sample, means of the last 10 and 1,000), and whether it may move. */
 export interface BundleView {
   /** the broker that owns it */
   broker: string | null;
@@ -238,7 +238,7 @@ export interface BundleView {
   topics: number;
 }
 
-/** A possible target of a bundle, or the reason against it. */
+/** A broker as a possible target of a bundle, or the reason against this broker. */
 export interface CandidateView {
   /** a broker id */
   broker: string;
@@ -246,37 +246,37 @@ export interface CandidateView {
   code: string | null;
   /** meaning of the code */
   explanation: string;
-  /** score that the destination would have with the bundle, a ratio; null: not computed */
+  /** score of the broker with the bundle, a ratio; null: not computed */
   score_after: number | null;
-  /** current score, a ratio */
+  /** current score of the broker, a ratio */
   score_before: number;
 }
 
-/** Something wrong in the ownership channel. It is the same from call to call while it lasts. Before `deadline_ms` the remedy is to wait, afterwards to act. */
+/** One fault in the ownership channel. Before `deadline_ms` the remedy is to wait for the brokers, afterwards to act. */
 export interface ChannelFinding {
   /** the brokers concerned, the one at fault first */
   brokers: (string)[];
-  /** the bundle; empty: the channel as a whole */
+  /** the bundle; empty: the fault concerns a broker or the whole channel */
   bundle: string;
-  /** what is wrong */
+  /** kind of the fault */
   code: string;
-  /** until when brokers should have repaired it; 0: they never do */
+  /** time by which brokers should have repaired it; 0: they never do */
   deadline_ms: number;
-  /** what was seen */
+  /** description of the fault */
   detail: string;
   /** how to fix it */
   remedy: string;
-  /** since when it is so */
+  /** start of the fault */
   since_ms: number;
-  /** state of the bundle's entry; null: of no entry */
+  /** state of the bundle's entry; null: no entry */
   state: string | null;
 }
 
-/** The ownership channel. */
+/** Summary of the ownership channel. */
 export interface ChannelSummary {
   /** number of bundles with an entry */
   bundles: number;
-  /** longest times that brokers may take */
+  /** times after which brokers repair the channel */
   deadlines: Deadlines;
   /** why the channel is not followed; empty: it is */
   detail: string;
@@ -286,7 +286,7 @@ export interface ChannelSummary {
   in_flight_oldest_seconds: number;
   /** why Bundlekeel must not act on the channel, as a sentence; empty: it may */
   obstacle: string;
-  /** number of unreadable entries */
+  /** recent messages that lost against a bundle's current entry, at most 100 */
   rejected: number;
   /** number of bundles by state */
   states: Record<string, number>;
@@ -298,7 +298,7 @@ export interface ChannelSummary {
   wall_ms: number | null;
 }
 
-/** One check of `doctor` or of a probe: its result, details and the fix. */
+/** Result of one check of `bundlekeel doctor` or of a Kubernetes probe, with details and the fix. */
 export interface Check {
   /** result of the check */
   detail: string;
@@ -316,11 +316,11 @@ export interface Check {
 export interface ChildView {
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** share of the messages */
+  /** share of the split bundle's messages */
   msg_rate_ratio: number;
-  /** share of the bytes */
+  /** share of the split bundle's bytes */
   throughput_ratio: number;
-  /** share of the topics */
+  /** share of the split bundle's topics */
   topics_ratio: number;
 }
 
@@ -334,7 +334,7 @@ export interface CodeView {
   explanation: string;
 }
 
-/** A bundle that is in transit to a broker. */
+/** A bundle in transit to a broker. */
 export interface ComingView {
   /** time since the move was decided */
   age_seconds: number;
@@ -342,7 +342,7 @@ export interface ComingView {
   bundle: string;
 }
 
-/** A newly cordoned broker. */
+/** Response to a cordon: no bundle moves to this broker. */
 export interface CordonedView {
   /** a broker id */
   broker: string;
@@ -350,7 +350,7 @@ export interface CordonedView {
   state: "cordoned";
 }
 
-/** CPU costs of a broker, learned from its traffic: a base load, and the costs of messages and bytes. */
+/** CPU use of a broker, learned from its traffic: without traffic, and per message and byte. */
 export interface CpuCostsView {
   /** share of the CPU limit that does not depend on bundles; moves do not reduce it */
   base_ratio: number;
@@ -412,7 +412,7 @@ export interface CycleRecord {
   wall_ms: number;
 }
 
-/** One cycle's verdict. */
+/** The result of planning in one cycle. */
 export interface CycleVerdict {
   /** number of the cycle */
   cycle: number;
@@ -462,19 +462,19 @@ export interface Data {
   until_ms: number;
 }
 
-/** Maximum times of brokers' repairs. */
+/** Times after which brokers repair the ownership channel, from their settings. */
 export interface Deadlines {
   /** milliseconds that an assignment, release or split takes at most */
   in_flight_ms: number;
-  /** milliseconds until load data is too old */
+  /** milliseconds until the load data of a broker is too old */
   load_data_ms: number;
-  /** milliseconds between two looks of the brokers' own monitor */
+  /** milliseconds between two checks by the leader broker's monitor */
   monitor_ms: number;
-  /** milliseconds until an ended entry is deleted */
+  /** milliseconds until the entry of a bundle without owner is deleted */
   tombstone_ms: number;
 }
 
-/** A drain and its progress. */
+/** A drain (request to empty a broker) and its progress. */
 export interface DrainView {
   /** number of bundles that cannot leave, by code */
   blocked: Record<string, number>;
@@ -502,7 +502,7 @@ export interface DrainView {
   state: "draining" | "empty" | "blocked" | "unknown";
 }
 
-/** A broker that a step of the pipeline dropped. */
+/** A broker that a step of the selection excluded. */
 export interface DroppedView {
   /** a broker id */
   broker: string;
@@ -512,7 +512,7 @@ export interface DroppedView {
   explanation: string;
 }
 
-/** Effect of the moves from one broker to another. */
+/** Measured effect of the moves from one broker to another. */
 export interface EffectRecord {
   /** time at which the first move was planned */
   begun_ms: number;
@@ -536,7 +536,7 @@ export interface EffectRecord {
   wall_ms: number;
 }
 
-/** The end of a takeover. */
+/** The end of a takeover of the brokers' load shedding. */
 export interface EndedView {
   /** operator or component that made the request */
   by: string;
@@ -548,7 +548,7 @@ export interface EndedView {
   wall_ms: number;
 }
 
-/** Results of the back-test, in blocks of hours, each begun at the recorded placement. */
+/** Results of the back-test. Each block of hours starts with the recorded owners of bundles. */
 export interface Evidence {
   /** with the proposed values */
   chosen: HeldOutMeasures;
@@ -568,7 +568,7 @@ export interface Evidence {
   unbroken: Unbroken | null;
 }
 
-/** A new exclusion. */
+/** Response to a new exclusion of bundles or brokers from moves. */
 export interface ExcludedView {
   /** number of known bundles that match now; null: unknown. 0 can be intended */
   bundles: number | null;
@@ -628,7 +628,7 @@ export interface FieldFault {
   value: unknown;
 }
 
-/** Findings of the ownership channel that appeared or disappeared, all of one code. */
+/** Problems in the ownership channel or with brokers' settings that appeared or disappeared, all of one code. */
 export interface FindingRecord {
   /** brokers with this finding */
   brokers: (string)[];
@@ -652,17 +652,17 @@ export interface FindingRecord {
   wall_ms: number;
 }
 
-/** Result of a what-if after the last of its plans, each executed as predicted. Splits are not counted. */
+/** Predicted result of a what-if: the cluster after its plan and all following plans. Splits are not counted. */
 export interface Finish {
-  /** false: more cycles would be needed than were looked at */
+  /** false: more cycles would be needed than were simulated */
   complete: boolean;
-  /** how many cycles they take */
+  /** number of cycles for these moves */
   cycles: number;
-  /** max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load */
+  /** max/mean after the last plan, of the `measure` of the plan's `imbalance`; 1: even, 0: no load */
   max_mean: number;
-  /** how many, those of this plan included */
+  /** number of moves, including those of this plan */
   moves: number;
-  /** until the last of them has landed */
+  /** seconds until the last bundle has arrived at its new broker */
   seconds: number;
 }
 
@@ -674,7 +674,7 @@ export interface GroupDetailView {
   by: string;
   /** faults of Pulsar's enforcement in this group */
   defects: (CodeView)[];
-  /** part of the sum of shares above the limit */
+  /** by how much the sum of shares exceeds the limit */
   excess: RatesView | null;
   /** number of topics at their limit */
   held_back: number | null;
@@ -700,7 +700,7 @@ export interface GroupDetailView {
   rows: (TopicView)[];
   /** sum of the shares of its topics */
   shares: RatesView | null;
-  /** time at which it was set; 0: declared in the settings */
+  /** time at which the group was set; 0: declared in the settings */
   since_ms: number;
   /** unused shares, because the demand is in too few partitions */
   skew_loss: RatesView | null;
@@ -712,7 +712,7 @@ export interface GroupDetailView {
   used_ratio: RatesView | null;
 }
 
-/** A group that an operator removed. */
+/** Response to the removal of a quota group. */
 export interface GroupRemoved {
   /** name of the group */
   name: string;
@@ -720,7 +720,7 @@ export interface GroupRemoved {
   origin: "settings" | "api";
 }
 
-/** A group that an operator set. */
+/** Response to the creation, change or reset of a quota group. */
 export interface GroupSetView {
   /** limits over all brokers; null: the settings no longer declare the group */
   limits: RatesView | null;
@@ -740,7 +740,7 @@ export interface GroupView {
   by: string;
   /** faults of Pulsar's enforcement in this group */
   defects: (CodeView)[];
-  /** part of the sum of shares above the limit */
+  /** by how much the sum of shares exceeds the limit */
   excess: RatesView | null;
   /** number of topics at their limit */
   held_back: number | null;
@@ -764,7 +764,7 @@ export interface GroupView {
   reported: (ReportedUsageView)[];
   /** sum of the shares of its topics */
   shares: RatesView | null;
-  /** time at which it was set; 0: declared in the settings */
+  /** time at which the group was set; 0: declared in the settings */
   since_ms: number;
   /** unused shares, because the demand is in too few partitions */
   skew_loss: RatesView | null;
@@ -776,7 +776,7 @@ export interface GroupView {
   used_ratio: RatesView | null;
 }
 
-/** Measures of thresholds on held-out days; less is better. Negative values of a `difference` are an improvement. */
+/** Measures of a back-test on held-out days; less is better. Negative values of a `difference` are an improvement. */
 export interface HeldOutMeasures {
   /** max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean */
   imbalance: BootstrapInterval;
@@ -796,7 +796,7 @@ export interface ImbalanceView {
   throughput_max_mean: number | null;
 }
 
-/** A removed exclusion. */
+/** Response to the end of an exclusion. */
 export interface IncludedView {
   /** pattern of the exclusion */
   pattern: string;
@@ -860,7 +860,7 @@ export interface ManualMoveView {
   unload: boolean;
 }
 
-/** Values that differ after a change; cheap enough to poll twice per second. */
+/** Values of which at least one differs after a change in the cluster; cheap enough to poll twice per second. */
 export interface Marks {
   /** number of the last cycle, as a string; empty: none yet */
   cycle: string;
@@ -878,25 +878,25 @@ export interface Marks {
   tasks: string;
 }
 
-/** A sidecar as it describes itself in its seat node and, while it leads, in the leader node. */
+/** What a sidecar publishes about itself in ZooKeeper. It is stored in the node of its seat (the right to read the cluster and to lead) and, while the sidecar leads, in the node of the leader. */
 export interface Member {
-  /** of its term as leader; -1: it does not lead */
+  /** number of its term as leader; -1: it does not lead */
   epoch: number;
-  /** the name of the sidecar */
+  /** name of the sidecar */
   id: string;
-  /** its seat; -1: none */
+  /** number of its seat, the right to read the cluster and to lead; -1: none */
   seat: number;
-  /** digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown */
+  /** digest of its settings without those of its host; equal at all sidecars; empty: unknown */
   settings: string;
-  /** when its process began */
+  /** start of the sidecar's process */
   started_ms: number;
-  /** the address of its API; empty: unknown */
+  /** address of the sidecar's API; empty: unknown */
   url: string;
-  /** the release it runs */
+  /** Bundlekeel release of the sidecar */
   version: string;
 }
 
-/** A new mode. */
+/** Response to a change of the mode. */
 export interface ModeView {
   /** operator or component that made the request */
   by: string;
@@ -906,7 +906,7 @@ export interface ModeView {
   reason: string;
 }
 
-/** A finished move. */
+/** A move of a bundle that has ended. */
 export interface MoveRecord {
   /** the bundle */
   bundle: string;
@@ -954,7 +954,7 @@ export interface MoveRecord {
   wall_ms: number;
 }
 
-/** Resources of its broker that a bundle uses. */
+/** Resources that a bundle uses at its broker. */
 export interface MoveUsageView {
   /** kbit/s */
   bandwidth_in: number;
@@ -974,7 +974,7 @@ export interface MoveUsageView {
 export interface MoveView {
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** six values of its usage: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
+  /** six resources that the bundle uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
   pressure: (number)[];
   /** `traffic` by name */
   rates: TrafficView;
@@ -986,15 +986,15 @@ export interface MoveView {
   sentence: string;
   /** broker that the bundle leaves */
   source: string;
-  /** score of the source after, a ratio */
+  /** score of the source after the move, a ratio */
   source_after: number;
-  /** score of the source before, a ratio */
+  /** score of the source before the move, a ratio */
   source_before: number;
   /** broker that receives the bundle */
   target: string;
-  /** score of the target after, a ratio */
+  /** score of the target after the move, a ratio */
   target_after: number;
-  /** score of the target before, a ratio */
+  /** score of the target before the move, a ratio */
   target_before: number;
   /** exceeded limit, a ratio */
   threshold: number;
@@ -1004,7 +1004,7 @@ export interface MoveView {
   usage: MoveUsageView;
 }
 
-/** The unload of a namespace. */
+/** The unload of all bundles of a namespace. */
 export interface NamespaceUnloadView {
   /** number of bundles in the namespace */
   bundles: number;
@@ -1042,7 +1042,7 @@ export interface NamespaceUnloadView {
   waiting: (RefusalView)[];
 }
 
-/** An objection to the newest proposal. */
+/** A reason why the newest proposed thresholds are not adopted. */
 export interface ObjectionView {
   /** code of the objection */
   code: string;
@@ -1076,7 +1076,7 @@ export interface OperationsView {
   warms: (RequestView)[];
 }
 
-/** Fields of every record. A record of a kind that a later release adds has further fields. */
+/** Fields of every journal record. A record of a kind that a later release adds has further fields. */
 export interface OtherRecord {
   /** kind of the record */
   kind: string;
@@ -1098,7 +1098,7 @@ export interface OutcomeView {
   outcome: "done" | "landed_elsewhere" | "released" | "unknown" | "refused";
 }
 
-/** A broker's largest bundles, and the sum of all others. */
+/** A broker's largest bundles, and the sum of its other bundles. */
 export interface OverviewBroker {
   /** a broker id */
   broker: string;
@@ -1110,7 +1110,7 @@ export interface OverviewBroker {
   other_throughput: number;
 }
 
-/** A bundle by short-term throughput. */
+/** A bundle with its short-term throughput. */
 export interface OverviewBundle {
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
@@ -1138,7 +1138,7 @@ export interface OverviewView {
   wall_ms: number | null;
 }
 
-/** A pause. */
+/** A pause: until it ends, nothing moves. */
 export interface PauseView {
   /** operator or component that made the request */
   by: string;
@@ -1150,7 +1150,7 @@ export interface PauseView {
   until_ms: number | null;
 }
 
-/** A new pause of one scope. */
+/** Response to a pause of one tenant, namespace or broker (the scope). */
 export interface PausedScopeView {
   /** number of known bundles that match now; null: unknown. 0 can be intended */
   bundles: number | null;
@@ -1178,7 +1178,7 @@ export interface PersonView {
   what: string;
 }
 
-/** A pinned bundle. */
+/** A pin: a bundle that stays at its broker. */
 export interface PinView {
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
@@ -1192,7 +1192,7 @@ export interface PinView {
   until_ms: number;
 }
 
-/** A new pin. */
+/** Response to the creation of a pin (a bundle stays at its broker). */
 export interface PinnedView {
   /** broker that owns the bundle; null: none */
   broker: string | null;
@@ -1208,7 +1208,7 @@ export interface PinnedView {
   until_ms: number;
 }
 
-/** The owner of a topic or bundle. The request never assigns the bundle. */
+/** The owner of a topic or bundle. */
 export interface Place {
   /** broker that owns the bundle; null: none */
   broker: string | null;
@@ -1334,7 +1334,7 @@ export interface Problem {
   value: unknown;
 }
 
-/** A proposal: its `thresholds.json`, with `values` and `previous` instead of `parameters`. */
+/** Proposed thresholds: the content of a file `thresholds.json`, with `values` and `previous` instead of `parameters`. */
 export interface ProposalView {
   /** advice for operators beyond parameters, such as another strategy or cycle length */
   advice: (string)[];
@@ -1362,7 +1362,7 @@ export interface ProposalView {
   values: Record<string, number>;
 }
 
-/** Writes of the quota cycle, or its problems. */
+/** Rates and resource groups that quotas wrote in one cycle, or problems of quotas. */
 export interface QuotaRecord {
   /** not for `problems`: the first successful writes. For `rates`: `topic`, `side` (`publish` or `dispatch`), `group`, `before` and `rate` (`messages` in msg/s, `bytes` in bytes/s; -1: no limit), `restores` (whether it is the original rate). For `resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (per second and broker). null: none */
   changes: (Record<string, unknown>)[] | null;
@@ -1438,7 +1438,7 @@ export interface RatesView {
   publish_messages: number | null;
 }
 
-/** A code that prevented moves of bundles or the execution of a cycle. */
+/** A reason (code) that prevented moves of bundles or the execution of a plan. */
 export interface RefusalSummary {
   /** code, listed in docs/reference/codes.md */
   code: string;
@@ -1448,7 +1448,7 @@ export interface RefusalSummary {
   most: number;
 }
 
-/** A candidate that does not move, and the reason. */
+/** A bundle, or all bundles of a broker, that a plan does not move, and the reason. */
 export interface RefusalView {
   /** a broker id */
   broker: string;
@@ -1468,11 +1468,11 @@ export interface RefusalView {
   used: number | null;
 }
 
-/** The moves of a drain or a warm-up. */
+/** Response to a drain (empty a broker) or warm-up (fill a broker), with its moves. */
 export interface RelocationView {
   /** a broker id */
   broker: string;
-  /** drain: number of bundles it owns; warm-up: number of bundles it receives */
+  /** number of bundles that the broker owns (drain), or that it receives (warm-up) */
   bundles: number;
   /** details; empty: none */
   detail: string;
@@ -1494,17 +1494,17 @@ export interface RelocationView {
   sentence: string;
 }
 
-/** A broker's last report to the others about a group. Pulsar reports per period; these values are per second. */
+/** The usage of a group that a broker last reported to other brokers, converted to rates per second. */
 export interface ReportedUsageView {
   /** broker ID, or the service URL if no known broker has that address */
   broker: string;
-  /** age of its last report on delivery; null: no report */
+  /** age of the broker's last report on delivery; null: none */
   dispatch_age_seconds: number | null;
   /** measured throughput of the group's topics on it; null: no topics there */
   measured: RatesView | null;
-  /** age of its last report on publishing; null: no report */
+  /** age of the broker's last report on publishing; null: none */
   publish_age_seconds: number | null;
-  /** whether it is registered; the last report of a broker that left may still count */
+  /** whether the broker is registered; reports of one that left may still count */
   registered: boolean;
   /** reported usage; null: none yet */
   reported: RatesView;
@@ -1532,7 +1532,7 @@ export interface RequestRecord {
   what: string;
 }
 
-/** A cordon or warm-up of a broker. */
+/** A cordon (no bundle moves to the broker) or warm-up (the broker is filled) of a broker. */
 export interface RequestView {
   /** a broker id */
   broker: string;
@@ -1544,7 +1544,7 @@ export interface RequestView {
   since_ms: number;
 }
 
-/** One resource of a broker. */
+/** Usage and limit of one resource of a broker. */
 export interface ResourceView {
   /** limit in the unit of the resource; 0: unknown */
   limit: number;
@@ -1556,7 +1556,49 @@ export interface ResourceView {
   usage: number;
 }
 
-/** The end of a pause. */
+/** Plan and progress of a rolling restart. */
+export interface RestartPlan {
+  /** brokers in the order in which they restart; finished ones are first */
+  brokers: (RestartStep)[];
+  /** estimated duration of these moves, without the starts of the brokers */
+  eta_seconds: number;
+  /** what to do about `refused`; empty: nothing */
+  fix: string;
+  /** code of the obstacle that refuses it now or stops the leader; empty: none */
+  held: string;
+  /** meaning of the code; empty: no code */
+  held_explanation: string;
+  /** estimated number of moves until all brokers have restarted and the last one is filled */
+  moves: number;
+  /** overload threshold: a drain moves no bundle that lifts a broker above it */
+  overloaded_ratio: number;
+  /** reason why the next broker must not restart now; empty: it may */
+  refused: string;
+  /** summary as a sentence */
+  sentence: string;
+}
+
+/** One broker of a rolling restart. */
+export interface RestartStep {
+  /** a broker id */
+  broker: string;
+  /** number of bundles that it reports */
+  bundles: number;
+  /** estimated duration of its drain; 0: done */
+  eta_seconds: number;
+  /** overload threshold minus `highest_ratio`: the free capacity without it; null: unknown */
+  free_ratio: number | null;
+  /** highest score of another broker after its drain; null: done or unknown */
+  highest_ratio: number | null;
+  /** number of bundles that no other broker can receive now */
+  homeless: number;
+  /** number of bundles that its drain moves now; 0 if it is done */
+  moves: number;
+  /** done: it restarted within the last hour; restarting: drained, and stopped or not uncordoned yet */
+  state: "done" | "restarting" | "draining" | "waiting";
+}
+
+/** Response to the end of the pause of everything. */
 export interface Resumed {
   /** operator or component that made the request */
   by: string;
@@ -1564,7 +1606,7 @@ export interface Resumed {
   reason: string;
 }
 
-/** The end of a pause of one scope. */
+/** Response to the end of the pause of one tenant, namespace or broker (the scope). */
 export interface ResumedScopeView {
   /** operator or component that made the request */
   by: string;
@@ -1574,7 +1616,7 @@ export interface ResumedScopeView {
   scope: string;
 }
 
-/** A reverted adoption. */
+/** Response to the reversion of adopted thresholds. */
 export interface ReversionView {
   /** digest of the proposal */
   digest: string;
@@ -1612,7 +1654,7 @@ export interface ReviewView {
   reason: string;
   /** reason that the reviewer entered */
   remark: string;
-  /** operator who approved or discarded it; empty: none yet */
+  /** operator who approved or discarded the change; empty: none yet */
   reviewer: string;
   /** state of the review */
   state: "proposed" | "approved" | "executing" | "done" | "aborted" | "discarded" | "expired";
@@ -1622,7 +1664,7 @@ export interface ReviewView {
   title: string;
 }
 
-/** A pause of everything or of one scope. */
+/** A pause of everything, or of one tenant, namespace or broker (the scope). */
 export interface ScopePauseView {
   /** operator or component that made the request */
   by: string;
@@ -1636,7 +1678,7 @@ export interface ScopePauseView {
   until_ms: number;
 }
 
-/** One effective setting and its origin. */
+/** One setting in effect, and its origin. */
 export interface Setting {
   /** key in the settings file */
   key: string;
@@ -1700,7 +1742,7 @@ export interface SpellView {
 
 export type SplitAlgorithm = "range_equally_divide" | "topic_count_equally_divide" | "specified_positions_divide" | "flow_or_qps_equally_divide";
 
-/** A finished split. */
+/** A split of a bundle that has ended. */
 export interface SplitRecord {
   /** broker that owned the bundle */
   broker: string;
@@ -1816,7 +1858,7 @@ export interface State {
   version: string;
 }
 
-/** One step of the assignment pipeline. */
+/** One step of the selection of a broker for a bundle. */
 export interface StepView {
   /** remaining brokers after the step */
   candidates: (string)[];
@@ -1828,7 +1870,7 @@ export interface StepView {
   note: string;
 }
 
-/** A task that starts no further move. */
+/** Response to the stop of a task: no further move of it starts. */
 export interface Stopping {
   /** no further move starts */
   state: "stopping";
@@ -1856,7 +1898,7 @@ export interface Submitted {
   splits: number;
   /** waiting (for the leader) or proposed (to a second operator) */
   state: "waiting" | "proposed";
-  /** id of the task; empty (not null): still proposed */
+  /** id of the task; empty (not null): a second operator must approve first */
   task: string;
 }
 
@@ -1912,7 +1954,7 @@ export interface TakeoverView {
   wall_ms: number;
 }
 
-/** A request and its progress. Tasks are also stored in this form. */
+/** A request that the leader executes (task), and its progress. Tasks are also stored in this form. */
 export interface TaskView {
   /** operator or component that made the request */
   by: string;
@@ -1936,7 +1978,7 @@ export interface TaskView {
   task: string;
 }
 
-/** A parameter that would change. */
+/** A parameter that a proposal would change. */
 export interface ThresholdChange {
   /** the value in force */
   current: number;
@@ -1998,7 +2040,7 @@ export interface TopicView {
   usage: RatesView;
 }
 
-/** Average traffic of a broker, sum of in and out. */
+/** Traffic of a broker: the averages of its bundles added up, incoming plus outgoing. */
 export interface TotalsView {
   /** msg/s */
   msg_rate: number;
@@ -2052,7 +2094,7 @@ export interface TrialView {
   seconds: number;
 }
 
-/** One run each over all held-out days, as a cluster runs. */
+/** Measures of one continuous run of the back-test over all held-out days, with each set of values. */
 export interface Unbroken {
   /** with the proposed values */
   chosen: HeldOutMeasures;
@@ -2060,7 +2102,7 @@ export interface Unbroken {
   previous: HeldOutMeasures;
 }
 
-/** A broker that may receive bundles again. */
+/** Response to an uncordon: bundles may move to this broker again. */
 export interface UncordonedView {
   /** a broker id */
   broker: string;
@@ -2076,15 +2118,15 @@ export interface UnitView {
   age_seconds: number;
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** ranges of a split with their brokers */
+  /** hash ranges into which the bundle is split, with their brokers */
   children: Record<string, string>;
   /** broker that the bundle is assigned to */
   destination: string;
-  /** whether the entry overrides the order of versions */
+  /** whether the entry replaced the previous one regardless of its version */
   force: boolean;
   /** broker that serves the bundle now; null: none */
   owner: string | null;
-  /** time at which the entry was written, by the writer's clock */
+  /** time at which a broker wrote the entry, by its own clock */
   since_ms: number;
   /** broker that the bundle leaves */
   source: string;
@@ -2094,15 +2136,15 @@ export interface UnitView {
   version: number;
 }
 
-/** A removed pin. */
+/** Response to the end of a pin (a bundle stayed at its broker). */
 export interface UnpinnedView {
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
 }
 
-/** Verdict on the cycle, or on one broker in it. */
+/** Outcome of a cycle, or of one broker in it: why bundles move or stay. */
 export interface Verdict {
-  /** the broker it is about; empty: the whole cycle */
+  /** broker of the verdict; empty: the whole cycle */
   broker: string;
   /** a code of docs/reference/codes.md */
   code: string;
@@ -2114,7 +2156,7 @@ export interface Verdict {
   hits_low: number;
   /** price of the moves that would end the imbalance, in the same unit */
   price: number;
-  /** the same as a sentence */
+  /** the outcome as a sentence */
   sentence: string;
 }
 
@@ -2166,7 +2208,7 @@ export interface WhyView {
 export interface WritesView {
   /** number of failed changes */
   failed: number;
-  /** number of places with a rate that Bundlekeel set */
+  /** number of topic policies and ResourceGroups that Bundlekeel set */
   held: number;
   /** number of planned changes */
   planned: number;

@@ -99,7 +99,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
 # Texts for those error types of pydantic that are not about a value.
 _REASONS = {
     "missing": "it is missing",
-    "missing_to_execute": "missing: a change that is executed (`execute: true`) needs a reason",
+    "missing_to_execute": "it is missing: a change that is executed (`execute: true`) needs a reason",
     "string_too_short": "it is empty",
     "model_attributes_type": "must be a JSON object",
     "extra_forbidden": "not a field of this request; /api/v1/openapi.json lists its fields",

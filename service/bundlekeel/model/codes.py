@@ -127,7 +127,7 @@ class Code(ExplainedCode):
     EXCLUDED = "Excluded", "the settings or an operator exclude it from moves"
     NOT_TAKEN_OVER = (
         "NotTakenOver",
-        "Bundlekeel has taken over only some namespaces, not this one; `bundlekeel takeover --namespace` adds it",
+        "Bundlekeel has taken over only some namespaces, not this one; `takeover` with `--namespace` adds it",
     )
     V1_NAMESPACE = (
         "V1Namespace",

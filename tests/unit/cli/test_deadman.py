@@ -102,7 +102,7 @@ def test_sigterm_ends_every_command() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize(("after", "says"), [("10s", "3 cycles"), ("soon", "expected a duration")])
+@pytest.mark.parametrize(("after", "says"), [("10s", "3 times `cycle.interval`"), ("soon", "expected a duration")])
 def test_a_limit_that_makes_no_sense(tmp_path: Path, after: str, says: str) -> None:
     """Shorter than a few cycles, every leader would be dead."""
     wiring = FakeWiring()

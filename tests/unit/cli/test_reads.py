@@ -100,7 +100,7 @@ def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
     said = " ".join(sidecar.run("status").stdout.split())
     assert "their reports never change: broker-1:8080)" in said
     sidecar.be(mode="recommend")
-    assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
+    assert "not executed)" in " ".join(sidecar.run("status").stdout.split())
 
 
 def test_status_names_the_releases_of_the_others(sidecar: Sidecar) -> None:

@@ -229,7 +229,7 @@ def test_the_command_line_over_mtls_with_a_token(tmp_path: Path) -> None:
         paused = run("pause", "--reason", "x", "--token-file", str(tmp_path / "token"), *mtls, "-o", "json")
         assert paused.exit_code == 0 and json.loads(paused.output)["by"] == "the-operator"
         refused = run("mode", "observe", "--reason", "x", "--token-file", str(tmp_path / "token"), *mtls)
-        assert refused.exit_code == 4 and "needs admin" in refused.output
+        assert refused.exit_code == 4 and "needs role admin" in refused.output
         missing = run("brokers", *mtls)
         assert missing.exit_code == 4 and "--token-file" in missing.output
         assert run("brokers", "--token-file", str(tmp_path / "bad"), *mtls).exit_code == 2

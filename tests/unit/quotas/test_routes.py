@@ -209,7 +209,7 @@ def test_a_change_of_a_group_is_stored_though_the_groups_cannot_be_read(sidecar:
     sidecar.service.fail["quotas.view"] = SnapshotError("no picture yet")
     result = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *SIGNED)
     assert result.exit_code == 0 and result.stdout != ""
-    assert result.stderr.startswith("warning: the change is stored; ") and "no picture yet" in result.stderr
+    assert result.stderr.startswith("warning: the change is stored, ") and "no picture yet" in result.stderr
 
 
 def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> None:

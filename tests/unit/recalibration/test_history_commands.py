@@ -146,7 +146,7 @@ def test_replay_of_all_and_of_one(folder: Path) -> None:
     result = answer(folder, "replay", "all")
     assert (result["ok"], result["cycles"], result["same"], result["different"]) == (True, 8, 8, [])
     assert answer(folder, "replay", "2:7")["same"] == 1
-    assert "8 of 8 cycles" in run("replay", "all", "--history", str(folder)).stdout
+    assert "8 of 8 replayed cycles" in run("replay", "all", "--history", str(folder)).stdout
 
 
 def test_another_plan_is_bad_news(folder: Path) -> None:

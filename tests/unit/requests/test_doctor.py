@@ -218,7 +218,8 @@ async def test_a_takeover_without_a_balancer_is_told() -> None:
     doctor_check = named(await examine(sidecar.doctor_context()), "takeover")
     assert (doctor_check.ok, doctor_check.severity) == (False, "warning")
     assert (
-        "in force, by ann, and nothing balances: a leads, but carries nothing out (RecommendOnly" in doctor_check.detail
+        "in force, by ann, and nothing balances: a is the leader, but executes no moves (RecommendOnly"
+        in doctor_check.detail
     )
     await sidecar.leadership.stop()
     doctor_check = named(await examine(sidecar.doctor_context()), "takeover")

@@ -57,7 +57,7 @@ async def test_a_discard_amid_an_approval_moves_nothing(monkeypatch: pytest.Monk
     await sidecar.executions.serve()
     assert sidecar.cluster.model.unloads == []
     (task,) = sidecar.shared_state.tasks
-    assert (task["state"], task["detail"]) == ("failed", "not carried out: its proposal is discarded")
+    assert (task["state"], task["detail"]) == ("failed", "not executed: the proposal is discarded")
     assert (await read_review(reviews)).state == "discarded"
 
 
@@ -94,7 +94,7 @@ async def test_an_approval_left_twice_is_carried_out_once(monkeypatch: pytest.Mo
     await sidecar.executions.serve()
     first, second = sidecar.shared_state.tasks
     assert (first["state"], second["state"], row.task) == ("done", "failed", first["task"])
-    assert second["detail"] == "not carried out: its proposal is done"
+    assert second["detail"] == "not executed: the proposal is done"
     assert len(sidecar.cluster.model.unloads) == 1
 
 

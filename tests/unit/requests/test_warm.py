@@ -15,7 +15,7 @@ async def test_a_warm_that_brings_nothing_says_why() -> None:
     """The broker has its share, or what could come is bound."""
     leader, _ = await both()
     dry = await leader.service.requests.warm(B1, dry_run=True, **WHO)
-    assert (dry.moves, dry.detail) == ([], "it carries its share: its load is 15.0%, the mean 11.7%")
+    assert (dry.moves, dry.detail) == ([], "the broker has its share of the load: its load is 15.0%, the mean 11.7%")
     pinned = dict.fromkeys(leader.cluster.shares, PIN)
     await leader.shared_state.change_desired(lambda result: msgspec.structs.replace(result, pinned=pinned))
     dry = await leader.service.requests.warm(B2, dry_run=True, **WHO)
