@@ -47,13 +47,20 @@ def test_a_policy_where_the_cluster_serves_it(arguments: list[str], version: str
 
 @pytest.mark.parametrize("case", cases_with_values())
 def test_both_ways_add_the_same_parts(case: str) -> None:
-    """Container, volumes and mounts have one definition. The hooks differ: values cannot set a postStart."""
+    """Container, volumes and mounts have one definition. The hooks differ: values cannot set a postStart.
+
+    A broker starts even if a Secret or ConfigMap is missing, because each of these volumes is optional.
+    """
     policy = _only(_rendered(*IMAGE, "--set", "sidecar.join=policy", case=case), "PodTemplate")["template"]["spec"]
     objects = _rendered(*IMAGE, "--set", "sidecar.join=values", case=case)
     (text,) = [o["data"]["broker-values.yaml"] for o in objects if "broker-values.yaml" in o.get("data", {})]
     values = yaml.safe_load(text)["broker"]
     assert policy["initContainers"] == values["initContainers"]
     assert policy["volumes"] == values["extraVolumes"]
+    sources = [
+        item for volume in policy["volumes"] for item in (volume, *volume.get("projected", {}).get("sources", ()))
+    ]
+    assert all(item[kind].get("optional") for item in sources for kind in ("configMap", "secret") if kind in item)
     (broker,) = policy["containers"]
     assert broker["volumeMounts"] == values["extraVolumeMounts"]
     *_, back = broker["lifecycle"]["postStart"]["exec"]["command"]

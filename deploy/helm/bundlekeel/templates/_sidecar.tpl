@@ -24,13 +24,19 @@ volumeMounts:
   {{- include "bundlekeel.volumeMounts" . | nindent 2 }}
 {{- end }}
 
-{{/* The volumes that the sidecar and the hook add to a broker pod. */}}
+{{/* The volumes that the sidecar and the hook add to a broker pod. A missing Secret, ConfigMap or key must not keep the
+     broker from starting: the files are optional, and without them the sidecar stops with a clear error. */}}
 {{- define "bundlekeel.brokerVolumes" -}}
-{{ include "bundlekeel.volumes" . }}
+{{- $volumes := include "bundlekeel.volumes" . | fromYamlArray }}
+{{- range $volumes }}
+{{- range list .secret .configMap }}{{ if . }}{{ $_ := set . "optional" true }}{{ end }}{{ end }}
+{{- end }}
+{{ toYaml $volumes }}
 {{- if .Values.sidecar.drain.enabled }}
 - name: bundlekeel-hook
   configMap:
     name: {{ include "bundlekeel.fullname" . }}-sidecar
+    optional: true
     items: [{key: broker_hook.py, path: broker_hook.py}]
 {{- if or .Values.api.auth.existingSecret .Values.api.tls.existingSecret }}
 - name: bundlekeel-hook-auth
@@ -41,7 +47,7 @@ volumeMounts:
       - secret: {name: {{ . | quote }}, items: [{key: operator, path: operator}], optional: true}
       {{- end }}
       {{- with .Values.api.tls.existingSecret }}
-      - secret: {name: {{ . | quote }}, items: [{key: ca.crt, path: ca.crt}]}
+      - secret: {name: {{ . | quote }}, items: [{key: ca.crt, path: ca.crt}], optional: true}
       {{- end }}
 {{- end }}
 {{- end }}
