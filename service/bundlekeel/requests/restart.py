@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from bundlekeel.leader.gate.gate import Action
+from bundlekeel.leader.gate.guard_state import KEPT_MS
 from bundlekeel.model.calls import reads_long
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
@@ -24,8 +25,6 @@ from bundlekeel.requests.relocation import UNLIMITED
 from bundlekeel.requests.verb import Held, HeldExplanation, Verb
 
 DONE, RESTARTING, DRAINING, WAITING = STATES = ("done", "restarting", "draining", "waiting")
-# A broker that changed within this time has restarted in this roll-out.
-RECENT_MS: Final = HOUR_MS
 _NO_CAPACITY: Final = (Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET)
 
 
@@ -37,7 +36,9 @@ class RestartStep(Answer):
     state: Annotated[
         str,
         Doc(
-            "done: it restarted within the last hour; restarting: drained, and stopped or not uncordoned yet", of=STATES
+            f"done: it restarted in the last {KEPT_MS // HOUR_MS} h; "
+            "restarting: drained, and stopped or not uncordoned yet",
+            of=STATES,
         ),
     ]
     bundles: Annotated[int, Doc("number of bundles that it reports")]
@@ -94,8 +95,7 @@ class Restart(Verb):
     def _states(self, registered: Collection[str], inputs: PlanInput) -> dict[str, str]:
         """Return the state of each broker that is registered or drained."""
         drains, changed = self.shared_state.desired.drains, inputs.guard.changed_brokers
-        recent = {broker for broker, at in changed.items() if at > inputs.snapshot.wall_ms - RECENT_MS}
-        states = {broker: DONE if broker in recent else WAITING for broker in registered}
+        states = {broker: DONE if broker in changed else WAITING for broker in registered}
         for broker, request in drains.items():
             is_back = changed.get(broker, 0) > request.since_ms
             states[broker] = RESTARTING if is_back or broker not in registered else DRAINING
