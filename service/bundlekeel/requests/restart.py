@@ -139,6 +139,12 @@ def _count_moves(steps: Collection[RestartStep]) -> int:
 
 def _refusal(steps: Collection[RestartStep], registered: Collection[str]) -> tuple[str, str]:
     """Return why the next broker must not restart now, and what to do; ("", "") if it may."""
+    for step in steps:
+        if step.state == RESTARTING:
+            return f"{step.broker} is restarting", f"wait until it runs, then `bundlekeel uncordon {step.broker}`"
+        if step.state == DRAINING:
+            fix = f"restart it when it is empty, then `bundlekeel uncordon {step.broker}`"
+            return f"{step.broker} is being drained", fix
     if len(registered) < 2:
         return (
             f"{numbered(len(registered), 'broker')} is registered: no other one can receive its bundles",

@@ -70,6 +70,21 @@ async def states_of(sidecar: FakeSidecar) -> dict[str, str]:
     return {step.broker: step.state for step in (await plan_of(sidecar)).brokers}
 
 
+async def test_the_next_broker_waits_for_the_present_one() -> None:
+    """Also if only one other broker is registered, or if capacity is missing meanwhile."""
+    sidecar = await seeing(FakeCluster({B1: [0.05] * 15, B2: [0.05] * 15}))
+    sidecar.cluster.source.remove(B3)
+    await sidecar.cycle.turn()
+    await sidecar.service.requests.drain(B2, dry_run=False, **WHO)
+    plan = await plan_of(sidecar)
+    assert plan.refused == f"{B2} is being drained" and f"bundlekeel uncordon {B2}" in plan.fix
+    sidecar.clock.offset += 60
+    sidecar.cluster.source.remove(B2)
+    await sidecar.cycle.turn()
+    plan = await plan_of(sidecar)
+    assert plan.refused == f"{B2} is restarting" and f"bundlekeel uncordon {B2}" in plan.fix
+
+
 async def test_progress() -> None:
     """A drain, the stop of the broker, its start, and the end of its drain. It stays done in a long roll-out."""
     sidecar = await seeing(loaded(3, 2, 3))
