@@ -41,7 +41,7 @@ class RestartStep(Answer):
             of=STATES,
         ),
     ]
-    bundles: Annotated[int, Doc("number of bundles that it reports")]
+    bundles: Annotated[int | None, Doc("number of bundles that it reports; null: no usable report")]
     moves: Annotated[int, Doc("number of bundles that its drain moves now; 0 if it is done")] = 0
     homeless: Annotated[int, Doc("number of bundles that no other broker can receive now")] = 0
     highest_ratio: Annotated[
@@ -78,7 +78,7 @@ class Restart(Verb):
         states = self._states(registered, inputs)
         steps = await asyncio.to_thread(lambda: [_step(inputs, broker, state) for broker, state in states.items()])
         steps = [replace(step, eta_seconds=self.drain_tracker.eta(step.moves)) for step in steps]
-        steps.sort(key=lambda step: (STATES.index(step.state), step.bundles, step.broker))
+        steps.sort(key=lambda step: (STATES.index(step.state), step.bundles is None, step.bundles or 0, step.broker))
         moves = _count_moves(steps)
         refused, fix = _refusal(steps, registered)
         return RestartPlan(
@@ -105,9 +105,9 @@ class Restart(Verb):
 def _step(inputs: PlanInput, broker: str, state: str) -> RestartStep:
     """Return the step of one broker, with the effect of its drain on the present loads."""
     row, table = inputs.snapshot.broker_row(broker), inputs.snapshot.bundles
-    bundles = int((~table.system[table.rows_of(row)]).sum()) if row >= 0 else 0
+    bundles = int((~table.system[table.rows_of(row)]).sum()) if row >= 0 else None
     step = RestartStep(broker=broker, state=state, bundles=bundles)
-    if state not in (DRAINING, WAITING):
+    if state not in (DRAINING, WAITING) or bundles is None:
         return step
     alone = frozenset({broker})
     guard = replace(inputs.guard, cordoned=inputs.guard.cordoned | alone, draining=alone, warming=frozenset())
@@ -133,7 +133,7 @@ def _count_moves(steps: Collection[RestartStep]) -> int:
     """
     remaining = [step.moves for step in steps if step.state in (DRAINING, WAITING)]
     first_moves_twice = remaining[0] if len(remaining) == len(steps) else 0
-    fill = math.ceil(sum(step.bundles for step in steps) / len(steps)) if remaining else 0
+    fill = math.ceil(sum(step.bundles or 0 for step in steps) / len(steps)) if remaining else 0
     return sum(remaining) + first_moves_twice + fill
 
 
@@ -151,7 +151,9 @@ def _refusal(steps: Collection[RestartStep], registered: Collection[str]) -> tup
             "add a broker",
         )
     for step in steps:
-        if step.state in (DRAINING, WAITING) and step.highest_ratio is None:
+        if step.bundles is None:
+            return f"the load of {step.broker} is unknown", "`bundlekeel doctor` shows the reason"
+        if step.state == WAITING and step.highest_ratio is None:
             return "too few brokers report their load", "`bundlekeel doctor` shows the reason"
         if step.homeless:
             reason = f"{step.homeless} of {numbered(step.bundles, 'bundle')} of {step.broker} fit on no other broker"

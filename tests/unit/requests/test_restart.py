@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from bundlekeel.leader.gate.guard_state import KEPT_MS
+from bundlekeel.model.codes import Code
 from bundlekeel.requests.drain import GUESS_SECONDS
 from bundlekeel.requests.restart import RestartPlan
 from tests.support.builders import bundle_name
@@ -68,6 +69,16 @@ async def test_a_pinned_bundle_is_not_missing_capacity() -> None:
 
 async def states_of(sidecar: FakeSidecar) -> dict[str, str]:
     return {step.broker: step.state for step in (await plan_of(sidecar)).brokers}
+
+
+async def test_a_broker_without_a_usable_report_is_last_and_refused() -> None:
+    """Its load is unknown, so it is not a broker without bundles."""
+    sidecar = await seeing(loaded(3, 2, 3))
+    sidecar.cluster.source.exclude(B2, Code.EMPTY_REPORT)
+    await sidecar.cycle.turn()
+    plan = await plan_of(sidecar)
+    assert [(step.broker, step.bundles) for step in plan.brokers] == [(B1, 3), (B3, 3), (B2, None)]
+    assert plan.refused == f"the load of {B2} is unknown"
 
 
 async def test_the_next_broker_waits_for_the_present_one() -> None:
