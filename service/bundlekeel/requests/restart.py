@@ -132,8 +132,10 @@ def _count_moves(steps: Collection[RestartStep]) -> int:
     For n equal brokers of which none has restarted, this is 1 + 2/n moves per bundle.
     """
     remaining = [step.moves for step in steps if step.state in (DRAINING, WAITING)]
+    if all(step.state == DONE for step in steps):
+        return 0
     first_moves_twice = remaining[0] if len(remaining) == len(steps) else 0
-    fill = math.ceil(sum(step.bundles or 0 for step in steps) / len(steps)) if remaining else 0
+    fill = math.ceil(sum(step.bundles or 0 for step in steps) / len(steps))
     return sum(remaining) + first_moves_twice + fill
 
 

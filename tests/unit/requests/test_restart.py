@@ -96,6 +96,24 @@ async def test_the_next_broker_waits_for_the_present_one() -> None:
     assert plan.refused == f"{B2} is restarting" and f"bundlekeel uncordon {B2}" in plan.fix
 
 
+async def test_the_fill_of_the_last_broker_remains_until_its_drain_ends() -> None:
+    """It is empty while it restarts, so its share of the bundles is still to come."""
+    sidecar = await seeing(loaded(3, 3, 0))
+    for broker in (B1, B2, B3):
+        await sidecar.service.requests.drain(broker, dry_run=False, **WHO)
+        sidecar.clock.offset += 60
+        sidecar.cluster.source.remove(broker)
+        await sidecar.cycle.turn()
+        sidecar.cluster.publish()
+        await sidecar.cycle.turn()
+        if broker != B3:
+            await sidecar.service.requests.uncordon(broker, **WHO)
+    assert await states_of(sidecar) == {B1: "done", B2: "done", B3: "restarting"}
+    assert (await plan_of(sidecar)).moves == 2
+    await sidecar.service.requests.uncordon(B3, **WHO)
+    assert (await plan_of(sidecar)).moves == 0
+
+
 async def test_progress() -> None:
     """A drain, the stop of the broker, its start, and the end of its drain. It stays done in a long roll-out."""
     sidecar = await seeing(loaded(3, 2, 3))
@@ -118,3 +136,12 @@ async def test_progress() -> None:
         sidecar.cluster.publish()
         await sidecar.cycle.turn()
         assert await states_of(sidecar) == {B1: "waiting", B2: state, B3: "waiting"}
+
+
+async def test_no_broker_is_registered() -> None:
+    sidecar = await seeing(loaded(3, 2, 3))
+    sidecar.cluster.source.remove(B1, B2, B3)
+    await sidecar.cycle.turn()
+    plan = await plan_of(sidecar)
+    assert (plan.brokers, plan.moves) == ([], 0)
+    assert plan.refused.startswith("0 brokers")
