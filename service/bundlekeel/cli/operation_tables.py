@@ -225,7 +225,7 @@ def restart_plan(answer: RestartPlan, _: TableLayout) -> RenderableType:
     columns: list[Column[RestartStep]] = [
         Column("broker", lambda step: step.broker),
         Column("state", lambda step: step.state),
-        Column(">bundles", lambda step: str(step.bundles)),
+        Column(">bundles", lambda step: units.count(step.bundles)),
         Column(">moves", lambda step: str(step.moves)),
         Column(">others at most", lambda step: units.share(step.highest_ratio)),
         Column(">free", lambda step: units.share(step.free_ratio)),

@@ -269,7 +269,7 @@ restart_app = typer.Typer(help="Restart all brokers one at a time.", no_args_is_
 
 @connected
 def restart_plan(session: Session) -> None:
-    """Show order, free capacity and progress of a rolling restart. Exit code 4 if capacity for a broker is missing."""
+    """Show order, free capacity and progress of a rolling restart. Exit code 4 if no broker may be next now."""
     render = typed(RestartPlan, operation_tables.restart_plan)
     plan = decoded(RestartPlan, session.show(lambda client: client.get("restart-plan"), render))
     if plan.refused:

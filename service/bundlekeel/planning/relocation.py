@@ -7,8 +7,7 @@ Drain: Pulsar has no cordon, and its placement prefers an empty broker. So a dra
 bundles that are at the broker, idle ones too. Heartbeat, SLA and `pulsar/system` bundles stay. Pins (operators' rules
 that a bundle stays), exclusions, policies, and moves in progress or left unfinished by an earlier leader apply as for
 every move. Bundles that moved recently are moved, too. A drain has its own budget. In a roll-out, bundles go
-first to brokers that restarted within the last hour, up to the mean score without the drained broker: the others are
-drained next.
+first to brokers that have restarted, up to the mean score without the drained broker: the others are drained next.
 
 Warm-up: a new or restarted broker has empty caches and is slow if it gets its whole share immediately. So its bundles
 come from the most loaded brokers, at most `warm_max_moves_per_cycle` per cycle, until the broker has `warm_until_share`
@@ -28,10 +27,11 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.load import Ints
 from bundlekeel.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
 from bundlekeel.model.snapshot import Bools, Snapshot
-from bundlekeel.model.text_format import HOUR_MS, numbered
+from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility
+from bundlekeel.planning.guard.holds import rollout_of
 from bundlekeel.planning.guard.scope import closed_brokers
 from bundlekeel.planning.ledger import Ledger, open_entries
 from bundlekeel.planning.situation import Situation
@@ -306,11 +306,7 @@ def relocate(situation: Situation) -> Relocation:
         sources=guard.draining,
         closed=closed,
         owned=situation.owned,
-        restarted=[
-            broker
-            for broker, at in guard.changed_brokers.items()
-            if snapshot.wall_ms - HOUR_MS < at <= guard.rolling_ms
-        ],
+        restarted=guard.changed_brokers if guard.rolling_ms and rollout_of(snapshot, guard, params) else (),
         budget=params.drain_max_moves_per_cycle,
     )
     ready = _warmed(situation, draft, limits, closed) if guard.warming else {}

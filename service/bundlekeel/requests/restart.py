@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from bundlekeel.leader.gate.gate import Action
+from bundlekeel.leader.gate.guard_state import KEPT_MS
 from bundlekeel.model.calls import reads_long
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
@@ -24,8 +25,6 @@ from bundlekeel.requests.relocation import UNLIMITED
 from bundlekeel.requests.verb import Held, HeldExplanation, Verb
 
 DONE, RESTARTING, DRAINING, WAITING = STATES = ("done", "restarting", "draining", "waiting")
-# A broker that changed within this time has restarted in this roll-out.
-RECENT_MS: Final = HOUR_MS
 _NO_CAPACITY: Final = (Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET)
 
 
@@ -37,10 +36,12 @@ class RestartStep(Answer):
     state: Annotated[
         str,
         Doc(
-            "done: it restarted within the last hour; restarting: drained, and stopped or not uncordoned yet", of=STATES
+            f"done: it restarted in the last {KEPT_MS // HOUR_MS} h; "
+            "restarting: drained, and stopped or not uncordoned yet",
+            of=STATES,
         ),
     ]
-    bundles: Annotated[int, Doc("number of bundles that it reports")]
+    bundles: Annotated[int | None, Doc("number of bundles that it reports; null: no usable report")]
     moves: Annotated[int, Doc("number of bundles that its drain moves now; 0 if it is done")] = 0
     homeless: Annotated[int, Doc("number of bundles that no other broker can receive now")] = 0
     highest_ratio: Annotated[
@@ -77,7 +78,7 @@ class Restart(Verb):
         states = self._states(registered, inputs)
         steps = await asyncio.to_thread(lambda: [_step(inputs, broker, state) for broker, state in states.items()])
         steps = [replace(step, eta_seconds=self.drain_tracker.eta(step.moves)) for step in steps]
-        steps.sort(key=lambda step: (STATES.index(step.state), step.bundles, step.broker))
+        steps.sort(key=lambda step: (STATES.index(step.state), step.bundles is None, step.bundles or 0, step.broker))
         moves = _count_moves(steps)
         refused, fix = _refusal(steps, registered)
         return RestartPlan(
@@ -94,8 +95,7 @@ class Restart(Verb):
     def _states(self, registered: Collection[str], inputs: PlanInput) -> dict[str, str]:
         """Return the state of each broker that is registered or drained."""
         drains, changed = self.shared_state.desired.drains, inputs.guard.changed_brokers
-        recent = {broker for broker, at in changed.items() if at > inputs.snapshot.wall_ms - RECENT_MS}
-        states = {broker: DONE if broker in recent else WAITING for broker in registered}
+        states = {broker: DONE if broker in changed else WAITING for broker in registered}
         for broker, request in drains.items():
             is_back = changed.get(broker, 0) > request.since_ms
             states[broker] = RESTARTING if is_back or broker not in registered else DRAINING
@@ -105,9 +105,9 @@ class Restart(Verb):
 def _step(inputs: PlanInput, broker: str, state: str) -> RestartStep:
     """Return the step of one broker, with the effect of its drain on the present loads."""
     row, table = inputs.snapshot.broker_row(broker), inputs.snapshot.bundles
-    bundles = int((~table.system[table.rows_of(row)]).sum()) if row >= 0 else 0
+    bundles = int((~table.system[table.rows_of(row)]).sum()) if row >= 0 else None
     step = RestartStep(broker=broker, state=state, bundles=bundles)
-    if state not in (DRAINING, WAITING):
+    if state not in (DRAINING, WAITING) or bundles is None:
         return step
     alone = frozenset({broker})
     guard = replace(inputs.guard, cordoned=inputs.guard.cordoned | alone, draining=alone, warming=frozenset())
@@ -132,20 +132,30 @@ def _count_moves(steps: Collection[RestartStep]) -> int:
     For n equal brokers of which none has restarted, this is 1 + 2/n moves per bundle.
     """
     remaining = [step.moves for step in steps if step.state in (DRAINING, WAITING)]
+    if all(step.state == DONE for step in steps):
+        return 0
     first_moves_twice = remaining[0] if len(remaining) == len(steps) else 0
-    fill = math.ceil(sum(step.bundles for step in steps) / len(steps)) if remaining else 0
+    fill = math.ceil(sum(step.bundles or 0 for step in steps) / len(steps))
     return sum(remaining) + first_moves_twice + fill
 
 
 def _refusal(steps: Collection[RestartStep], registered: Collection[str]) -> tuple[str, str]:
     """Return why the next broker must not restart now, and what to do; ("", "") if it may."""
+    for step in steps:
+        if step.state == RESTARTING:
+            return f"{step.broker} is restarting", f"wait until it runs, then `bundlekeel uncordon {step.broker}`"
+        if step.state == DRAINING:
+            fix = f"restart it when it is empty, then `bundlekeel uncordon {step.broker}`"
+            return f"{step.broker} is being drained", fix
     if len(registered) < 2:
         return (
             f"{numbered(len(registered), 'broker')} is registered: no other one can receive its bundles",
             "add a broker",
         )
     for step in steps:
-        if step.state in (DRAINING, WAITING) and step.highest_ratio is None:
+        if step.bundles is None:
+            return f"the load of {step.broker} is unknown", "`bundlekeel doctor` shows the reason"
+        if step.state == WAITING and step.highest_ratio is None:
             return "too few brokers report their load", "`bundlekeel doctor` shows the reason"
         if step.homeless:
             reason = f"{step.homeless} of {numbered(step.bundles, 'bundle')} of {step.broker} fit on no other broker"

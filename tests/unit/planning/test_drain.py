@@ -10,6 +10,7 @@ import numpy as np
 from bundlekeel.model.codes import Code
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import HOUR_MS
 from bundlekeel.planning.effects import EffectRecords, begun
 from bundlekeel.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.planning.guard.external_moves import ExternalMove, ExternalMoves, apart_from, noted
@@ -181,8 +182,9 @@ def test_a_broker_is_not_warm_because_bundles_wait_until_their_moves_are_seen() 
 
 def test_in_a_roll_out_a_drain_prefers_brokers_that_have_restarted() -> None:
     """The others are drained next, so bundles would move twice; but no broker gets more than the mean without B0."""
-    guard = replace(DRAINING, changed_brokers={B2: NOW_MS - 120_000})
-    rolling = replace(guard, rolling_ms=NOW_MS - 60_000)
+    changed = NOW_MS - 2 * HOUR_MS
+    guard = replace(DRAINING, changed_brokers={B2: changed}, rolling_ms=changed)
+    rolling = replace(guard, rolling_ms=NOW_MS - 1000)
     empty, partly = (snapshot(cluster([[0.05] * 6, [0.2], loads, [0.6]])) for loads in ([], [0.15]))
     assert {target for _, target in drains(planned(empty, guard))} == {B1, B2}
     assert {target for _, target in drains(planned(empty, rolling))} == {B2}

@@ -97,6 +97,8 @@ def test_a_drain_in_a_roll_out_prolongs_the_hold() -> None:
     result = plan(CALM, guard, drain_max_moves_per_cycle=0)
     assert (result.moves, result.verdict.code) == ((), Code.ROLLOUT_HOLD)
     assert f"({broker(1)})" in result.verdict.sentence
+    ended = plan(CALM, replace(guard, draining=frozenset()))
+    assert "brokers are restarting: only overload is relieved until" in ended.verdict.sentence
 
 
 def test_three_restarted_brokers_are_named_and_the_others_counted() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from bundlekeel.leader.gate.guard_state import KEPT_MS
+from bundlekeel.model.codes import Code
 from bundlekeel.requests.drain import GUESS_SECONDS
 from bundlekeel.requests.restart import RestartPlan
 from tests.support.builders import bundle_name
@@ -69,8 +71,51 @@ async def states_of(sidecar: FakeSidecar) -> dict[str, str]:
     return {step.broker: step.state for step in (await plan_of(sidecar)).brokers}
 
 
+async def test_a_broker_without_a_usable_report_is_last_and_refused() -> None:
+    """Its load is unknown, so it is not a broker without bundles."""
+    sidecar = await seeing(loaded(3, 2, 3))
+    sidecar.cluster.source.exclude(B2, Code.EMPTY_REPORT)
+    await sidecar.cycle.turn()
+    plan = await plan_of(sidecar)
+    assert [(step.broker, step.bundles) for step in plan.brokers] == [(B1, 3), (B3, 3), (B2, None)]
+    assert plan.refused == f"the load of {B2} is unknown"
+
+
+async def test_the_next_broker_waits_for_the_present_one() -> None:
+    """Also if only one other broker is registered, or if capacity is missing meanwhile."""
+    sidecar = await seeing(FakeCluster({B1: [0.05] * 15, B2: [0.05] * 15}))
+    sidecar.cluster.source.remove(B3)
+    await sidecar.cycle.turn()
+    await sidecar.service.requests.drain(B2, dry_run=False, **WHO)
+    plan = await plan_of(sidecar)
+    assert plan.refused == f"{B2} is being drained" and f"bundlekeel uncordon {B2}" in plan.fix
+    sidecar.clock.offset += 60
+    sidecar.cluster.source.remove(B2)
+    await sidecar.cycle.turn()
+    plan = await plan_of(sidecar)
+    assert plan.refused == f"{B2} is restarting" and f"bundlekeel uncordon {B2}" in plan.fix
+
+
+async def test_the_fill_of_the_last_broker_remains_until_its_drain_ends() -> None:
+    """It is empty while it restarts, so its share of the bundles is still to come."""
+    sidecar = await seeing(loaded(3, 3, 0))
+    for broker in (B1, B2, B3):
+        await sidecar.service.requests.drain(broker, dry_run=False, **WHO)
+        sidecar.clock.offset += 60
+        sidecar.cluster.source.remove(broker)
+        await sidecar.cycle.turn()
+        sidecar.cluster.publish()
+        await sidecar.cycle.turn()
+        if broker != B3:
+            await sidecar.service.requests.uncordon(broker, **WHO)
+    assert await states_of(sidecar) == {B1: "done", B2: "done", B3: "restarting"}
+    assert (await plan_of(sidecar)).moves == 2
+    await sidecar.service.requests.uncordon(B3, **WHO)
+    assert (await plan_of(sidecar)).moves == 0
+
+
 async def test_progress() -> None:
-    """A drain, the stop of the broker, its start, and the end of its drain. An hour later it is not done any more."""
+    """A drain, the stop of the broker, its start, and the end of its drain. It stays done in a long roll-out."""
     sidecar = await seeing(loaded(3, 2, 3))
     await sidecar.service.requests.drain(B2, dry_run=False, **WHO)
     assert await states_of(sidecar) == {B1: "waiting", B2: "draining", B3: "waiting"}
@@ -86,7 +131,17 @@ async def test_progress() -> None:
     first = plan.brokers[0]
     assert (first.broker, first.state, first.moves) == (B2, "done", 0)
     assert plan.sentence == "1 of 3 brokers done, 0 restarting, 0 draining, 2 waiting"
-    sidecar.clock.offset += 3600
-    sidecar.cluster.publish()
+    for seconds, state in ((2 * 3600, "done"), (KEPT_MS // 1000, "waiting")):
+        sidecar.clock.offset += seconds
+        sidecar.cluster.publish()
+        await sidecar.cycle.turn()
+        assert await states_of(sidecar) == {B1: "waiting", B2: state, B3: "waiting"}
+
+
+async def test_no_broker_is_registered() -> None:
+    sidecar = await seeing(loaded(3, 2, 3))
+    sidecar.cluster.source.remove(B1, B2, B3)
     await sidecar.cycle.turn()
-    assert set((await states_of(sidecar)).values()) == {"waiting"}
+    plan = await plan_of(sidecar)
+    assert (plan.brokers, plan.moves) == ([], 0)
+    assert plan.refused.startswith("0 brokers")

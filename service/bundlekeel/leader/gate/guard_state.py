@@ -6,6 +6,7 @@ Moves of the last hour come from the shared records, so they survive a change of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Reversible
 from dataclasses import replace
 from typing import Any, Final
@@ -66,8 +67,9 @@ class GuardMemory:
         self.changed: dict[str, int] = {}
         # Last time of a roll-out. Changes up to `_rolled_ms` belong to roll-outs that have ended.
         self._rolling_ms = self._rolled_ms = 0
-        # By draining broker: the number of its bundles (-1: not registered), and the time since which it has these.
-        self._drains: dict[str, tuple[int, int]] = {}
+        # By draining broker: the lowest number of its bundles so far (-1: not registered), and the time at which it was
+        # reached. An increase is not progress: Pulsar places new bundles there, and they leave again.
+        self._drains: dict[str, tuple[float, int]] = {}
 
     def see(
         self, picture: RawClusterView, now_ms: int, drains: Collection[str] = (), quiet_seconds: float = 0.0
@@ -92,10 +94,9 @@ class GuardMemory:
     def _prolong(self, picture: RawClusterView, now_ms: int, drains: Collection[str], quiet_ms: int) -> None:
         """Update the last time of the roll-out: the last change of a broker, or now during a drain with progress."""
         reported = {report.broker_id: len(report.bundle_names) for report in picture.reports}
-        counts = {broker: reported.get(broker, 0) if broker in picture.endpoints else -1 for broker in drains}
-        before = self._drains
+        counts = {broker: reported.get(broker, math.inf) if broker in picture.endpoints else -1 for broker in drains}
         self._drains = {
-            broker: before[broker] if before.get(broker, (None,))[0] == count else (count, now_ms)
+            broker: kept if (kept := self._drains.get(broker)) and kept[0] <= count else (count, now_ms)
             for broker, count in counts.items()
         }
         self._rolling_ms = max(self._rolling_ms, *self.changed.values(), 0)

@@ -69,7 +69,8 @@ def _rollout(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold 
         return None
     # A drain in a roll-out can take longer than the quiet time. Then no broker has changed within it.
     brokers = _changed_since(guard, snapshot.wall_ms - quiet) or sorted(guard.draining)
-    text = f"brokers are restarting ({_names(brokers)}): only overload is relieved until {clock_text(until)}"
+    names = f" ({_names(brokers)})" if brokers else ""
+    text = f"brokers are restarting{names}: only overload is relieved until {clock_text(until)}"
     return Hold(code=Code.ROLLOUT_HOLD, sentence=text, until_ms=until)
 
 

@@ -121,6 +121,18 @@ def test_a_drain_without_progress_does_not_prolong_a_roll_out_for_ever() -> None
     assert rolling(*start, *idle[:11], *absent) == 1111
 
 
+def test_in_a_drain_only_fewer_bundles_than_ever_are_progress() -> None:
+    """Rule: Pulsar places new bundles at a drained broker, and they leave again. A missing report is not 0 bundles."""
+    before, after = picture(a=EARLY, b=EARLY), picture(a=EARLY, b=NOW_MS)
+    few = [replace(after, reports=(report("a", {bundle_name(n): 0.0 for n in range(count)}),)) for count in range(40)]
+    start = [(0.0, before, set[str]()), (1.0, after, set[str]())]
+    swinging = [(float(second), few[second // 50 % 2], {"a"}) for second in range(11, 1200, 50)]
+    assert rolling(*start, *swinging) == 561
+    falling = [(float(second), few[39 - second // 50], {"a"}) for second in range(11, 1200, 50)]
+    assert rolling(*start, *falling) == 1161
+    assert rolling(*start, falling[0], (61.0, after, {"a"}), *falling[2:]) == 1161
+
+
 def record(number: int, age_ms: int, outcome: str = "done") -> dict[str, Any]:
     where = {"bundle": bundle_name(number), "source": "a:1", "destination": "b:1"}
     return where | {"outcome": outcome, "started_ms": NOW_MS - age_ms, "landed_ms": NOW_MS - age_ms + 100}
