@@ -1582,8 +1582,8 @@ export interface RestartPlan {
 export interface RestartStep {
   /** a broker id */
   broker: string;
-  /** number of bundles that it reports */
-  bundles: number;
+  /** number of bundles that it reports; null: no usable report */
+  bundles: number | null;
   /** estimated duration of its drain; 0: done */
   eta_seconds: number;
   /** overload threshold minus `highest_ratio`: the free capacity without it; null: unknown */
@@ -1594,7 +1594,7 @@ export interface RestartStep {
   homeless: number;
   /** number of bundles that its drain moves now; 0 if it is done */
   moves: number;
-  /** done: it restarted within the last hour; restarting: drained, and stopped or not uncordoned yet */
+  /** done: it restarted in the last 24 h; restarting: drained, and stopped or not uncordoned yet */
   state: "done" | "restarting" | "draining" | "waiting";
 }
 
