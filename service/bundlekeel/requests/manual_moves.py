@@ -27,6 +27,8 @@ from bundlekeel.requests.where import WholeBundle, whole_bundles
 if TYPE_CHECKING:
     from bundlekeel.requests.unload import NamespaceUnloadView
 
+Response = TypeVar("Response", "ManualMoveView", "NamespaceUnloadView")
+
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
 TaskId = Annotated[str | None, Doc("id of the task; null: a dry run, or still proposed")]
 ManualMoveState = Annotated[
@@ -90,9 +92,6 @@ class ManualMoveView(Answer):
     review: ReviewId = None
     held: Held = ""
     held_explanation: HeldExplanation = ""
-
-
-Response = TypeVar("Response", ManualMoveView, "NamespaceUnloadView")
 
 
 class ManualMoves(Verb):
