@@ -138,7 +138,7 @@
   "history.existingClaim" $v.history.existingClaim "journal.existingClaim" $v.journal.existingClaim -}}
 {{- $kind := ternary "PersistentVolumeClaim" "Secret" (hasSuffix "Claim" $value) -}}
 {{- if and $name (not (lookup "v1" $kind $.Release.Namespace $name)) -}}
-{{- fail (printf "%s: there is no %s %s in namespace %s, and broker pods would wait for it: create it first" $value $kind $name $.Release.Namespace) -}}
+{{- fail (printf "%s: there is no %s %s in namespace %s, which the sidecars need: create it first" $value $kind $name $.Release.Namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
