@@ -160,6 +160,13 @@ _OWN: tuple[Metric, ...] = (
         ("state",),
         "Brokers at the sidecar that reads counters, the leader: live, or why a report is used instead.",
     ),
+    Metric(
+        "load_signals_total",
+        "counter",
+        ("result",),
+        "Signals of changed traffic: sent to the leader, failed; at the leader: followed by early readings, ignored.",
+        ("sent", "failed", "followed", "ignored"),
+    ),
     Metric("live_load_age_seconds", "table", ("broker",), "Age of the last reading of each broker that is live."),
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
     Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
