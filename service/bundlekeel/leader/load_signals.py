@@ -55,5 +55,7 @@ class LoadSignals:
     def receive(self) -> SignalView:
         """Read the brokers' counters early, unless they were read early recently or this sidecar does not lead."""
         reads = self.live is not None and self.leadership.leading and self.live.alarm()
+        if reads:
+            _log.info("traffic changed: counters are read early")
         self.telemetry.count("load_signals_total", result="followed" if reads else "ignored")
         return SignalView(reads=reads)
