@@ -172,8 +172,9 @@ class LiveLoads:
         self._together_until = float("-inf")
         self._slots = asyncio.Semaphore(options.at_once)
         self._probe_slots = asyncio.Semaphore(options.at_once)
-        # Time of the last unusual probe, and of the last alarm that led to readings.
-        self._unusual_at = self._alarmed_at = float("-inf")
+        # Time of the last unusual probe, and of the last alarm of each kind that led to readings.
+        self._unusual_at = float("-inf")
+        self._alarmed_at = dict.fromkeys(("probe", "signal"), float("-inf"))
 
     def register(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """Set the brokers that are alive. The counters of a restarted broker start at 0."""
@@ -224,16 +225,16 @@ class LiveLoads:
         if self._closing is not None:
             await self._closing()
 
-    def alarm(self) -> bool:
+    def alarm(self, sign: Literal["probe", "signal"] = "signal") -> bool:
         """Read the counters of each broker twice in quick succession, because of a sign of a change.
 
-        Does nothing, and returns False, if counters are not read, or if the last alarm is less than `CONFIRM_READINGS`
-        intervals old. So false alarms cost no more than one reading per interval.
+        Does nothing, and returns False, if counters are not read, or if the last alarm by this kind of sign is less
+        than `CONFIRM_READINGS` intervals old. So false signs of a kind cost no more than one reading per interval.
         """
         now = self._clock.boot()
-        if not self._reads() or now < self._alarmed_at + CONFIRM_READINGS * self._options.interval:
+        if not self._reads() or now < self._alarmed_at[sign] + CONFIRM_READINGS * self._options.interval:
             return False
-        self._alarmed_at = now
+        self._alarmed_at[sign] = now
         self._confirm()
         return True
 
@@ -401,7 +402,7 @@ class LiveLoads:
         sign = surprise > STRONG_SIGN * margin or now - self._unusual_at <= 1.5 * self._probe_pace()
         self._unusual_at = now
         if sign:
-            self.alarm()
+            self.alarm("probe")
 
     async def _read(self, broker: str, entry: _BrokerCounters) -> None:
         try:

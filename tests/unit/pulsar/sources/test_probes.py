@@ -178,3 +178,16 @@ async def test_an_alarm_is_ignored_by_a_follower(stage: Stage) -> None:
     assert not stage.live.alarm()
     stage.leads = True
     assert stage.live.alarm()
+
+
+@played(seconds=100.0)
+async def test_an_alarm_is_followed_soon_after_an_unusual_probe(stage: Stage) -> None:
+    """Probes are often unusual without a change of traffic. They must not delay the readings after a signal."""
+    make_slow(stage)
+    await asyncio.sleep(120.0)
+    stage.counting.carry()
+    count = len(stage.counting.asked)
+    stage.counting.rates["a:8080"] = 3000.0
+    await asyncio.sleep(9.0)
+    assert len(readings_since(stage, count)) >= 4, "the probes were unusual"
+    assert stage.live.alarm()
