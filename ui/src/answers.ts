@@ -56,6 +56,18 @@ export interface AdoptionView {
   sentence: string;
 }
 
+/** One step of the assignment of a bundle to a broker. */
+export interface AssignmentStep {
+  /** remaining brokers after the step */
+  candidates: (string)[];
+  /** dropped brokers with their codes */
+  dropped: (DroppedBroker)[];
+  /** name of the step */
+  name: string;
+  /** remark for operators, such as the name of the policy */
+  note: string;
+}
+
 /** The broker that would receive a bundle if no broker owned it. */
 export interface AssignmentView {
   /** name of a bundle: tenant/namespace/range */
@@ -80,8 +92,8 @@ export interface AssignmentView {
   sentence: string;
   /** whether a broker owns the bundle now */
   state: "owned" | "unowned" | "unloading";
-  /** steps of the selection, in order */
-  steps: (StepView)[];
+  /** steps of the assignment, in order */
+  steps: (AssignmentStep)[];
   /** requested topic; null: the request named a bundle */
   topic: string | null;
 }
@@ -502,8 +514,8 @@ export interface DrainView {
   state: "draining" | "empty" | "blocked" | "unknown";
 }
 
-/** A broker that a step of the selection excluded. */
-export interface DroppedView {
+/** A broker that a step of the assignment dropped. */
+export interface DroppedBroker {
   /** a broker id */
   broker: string;
   /** code of why the broker is not a candidate */
@@ -1856,18 +1868,6 @@ export interface State {
   uptime_seconds: number;
   /** release of this sidecar */
   version: string;
-}
-
-/** One step of the selection of a broker for a bundle. */
-export interface StepView {
-  /** remaining brokers after the step */
-  candidates: (string)[];
-  /** dropped brokers with their codes */
-  dropped: (DroppedView)[];
-  /** name of the step */
-  name: string;
-  /** other effects of the step */
-  note: string;
 }
 
 /** Response to the stop of a task: no further move of it starts. */

@@ -22,7 +22,8 @@ from bundlekeel.views.picture import CycleVerdict, WhyView
 from bundlekeel.views.summary_fields import RefusalSummary, SummaryView
 
 if TYPE_CHECKING:
-    from bundlekeel.requests.assignments import AssignmentView, DroppedView
+    from bundlekeel.planning.filters.assign import DroppedBroker
+    from bundlekeel.requests.assignments import AssignmentView
 
 # Indent by two columns, also where a line is wrapped.
 _INDENT = (0, 0, 0, 2)
@@ -323,7 +324,7 @@ def _head(row: AssignmentView) -> Text:
 
 def _steps(row: AssignmentView, layout: TableLayout) -> RenderableType:
     drawn = table("step", ">left", "candidates", "dropped", "note")
-    before: list[str] = []
+    before: tuple[str, ...] = ()
     for step in row.steps:
         names = "same" if before and step.candidates == before else _names(step.candidates, layout)
         drawn.add_row(step.name, str(len(step.candidates)), names, _dropped(step.dropped, layout), step.note)
@@ -337,7 +338,7 @@ def _names(names: Sequence[str], layout: TableLayout) -> str:
     return "\n".join([*names[: _NAMED - 1], f"and {len(names) - _NAMED + 1} more"])
 
 
-def _dropped(dropped: Sequence[DroppedView], layout: TableLayout) -> str:
+def _dropped(dropped: Sequence[DroppedBroker], layout: TableLayout) -> str:
     if not layout.wide:
         return "\n".join(f"{amount} {code}" for code, amount in Counter(item.code for item in dropped).items())
     by_code: dict[str, list[str]] = defaultdict(list)
