@@ -100,8 +100,9 @@ def page(
 def before(first_ms: int, last_ms: int) -> Mapping[str, Any]:
     """Return the query parameters of the next page of records, which ends at the oldest record of this page.
 
-    `first_ms`, `last_ms`: Unix times of this page's oldest and newest record. The millisecond of the oldest record is
-    part of the next page, too, because other records can have it, unless this page covers only one millisecond."""
+    `first_ms`, `last_ms`: Unix times of this page's oldest and newest record. The next page repeats the oldest record's
+    millisecond, because other records can have the same time. If this page covers only one millisecond, the next page
+    starts before it."""
     return {"until_ms": first_ms if first_ms < last_ms else first_ms - 1}
 
 

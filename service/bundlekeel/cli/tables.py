@@ -441,7 +441,7 @@ def _may_move(row: BundleView) -> Text:
 
 
 def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
-    """Render one row per topic, partition or bundle, with its owner. `unowned` is a valid state, and no error."""
+    """Render one row per topic, partition or bundle, with its owner. `unowned` is a valid state, not an error."""
     topics = any(row.topic for row in rows)
     if layout.stacked:
         # Do not break names, so that they can be copied: print the other columns below them.

@@ -1,4 +1,4 @@
-"""Bundlekeel's corrected strategies in `decide`: run the sidecar's `plan()` on the load reports in each input line."""
+"""Bundlekeel's own strategies in `bundlekeel decide`: run the sidecar's `plan()` on the load reports of each line."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ModularTurn:
 
 @dataclass(slots=True)
 class CorrectedDecider:
-    """Decides input lines of both load managers with a corrected strategy, and keeps its memory between them."""
+    """Decides input lines of both load managers with a strategy of Bundlekeel, and keeps its memory between them."""
 
     params: Parameters
     seed: int = 0

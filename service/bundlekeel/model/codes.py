@@ -17,7 +17,7 @@ EFFECTS: Final = ("helped", "no_benefit", "worse")
 
 
 class ExplainedCode(StrEnum):
-    """A reason, as a word with an explanation."""
+    """A code: the word of a reason, with its explanation."""
 
     explanation: str
 

@@ -22,8 +22,8 @@ Traffic4 = tuple[float, float, float, float]
 class Move(Answer):
     """A move of one bundle from one broker to another, with its reason.
 
-    Scores are ratios (0.85 is 85 %). They are predicted for before and after this move, including earlier moves of the
-    plan. `traffic` is the bundle's share (by short-term averages) of its broker's reported traffic.
+    Scores are ratios (0.85 is 85 %). They are predicted for right before and right after this move, with earlier moves
+    of the plan. `traffic` is the bundle's share (by short-term averages) of its broker's reported traffic.
     """
 
     bundle: Bundle
@@ -62,8 +62,8 @@ class Move(Answer):
 class Split(Answer):
     """A bundle to split, with its reason. The hash positions are computed from its topics when the split is executed.
 
-    `halves`: cut in the middle (`range_equally_divide`). Then the bundle needs no two topics, which brokers require for
-    positions.
+    `halves`: cut in the middle (`range_equally_divide`). Brokers allow this for a bundle with fewer than two topics,
+    too.
     """
 
     bundle: Bundle

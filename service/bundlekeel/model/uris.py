@@ -23,7 +23,7 @@ _SECRET_OPTION = re.compile(r"(?:^|_)(?:credentials?|key|password|secret|sig|sig
 
 
 def place_fault(text: str) -> str:
-    """Return why `text` is neither a directory nor a URI without credentials; "" if it is one."""
+    """Return why `text` cannot be used as a directory or a URI without credentials; "" if it can."""
     if not text.strip() or _NO_PLACE.match(text):
         return "neither a folder nor a URI with ://"
     return credentials_fault(text)

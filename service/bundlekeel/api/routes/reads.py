@@ -242,7 +242,7 @@ async def preview_assignments(service: Backend, body: schemas.AssignmentBody) ->
 
 @router.get("/openapi.json", include_in_schema=False)
 async def get_openapi(request: Request) -> Response:
-    """Return the OpenAPI document of this address."""
+    """Return the OpenAPI document of the API on the port or socket that received this request."""
     return await computed(lambda: reply(request.app.openapi()))
 
 

@@ -114,8 +114,9 @@ class PlanView(PlanHead):
 class PlanRequest:
     """Parameters of a dry run, which override the current settings.
 
-    `ignore_hit_counts`: whether moves need not wait until a condition has held in several cycles; None: only in a
-    what-if. `forwarded`: another sidecar sent the request, so do not forward it to a leader again."""
+    `ignore_hit_counts`: whether moves start without waiting for a condition to hold in several cycles; None: only if
+    the request assumes other brokers or traffic. `forwarded`: another sidecar sent the request, so do not forward it to
+    a leader again."""
 
     strategy: str | None = None
     placement: str | None = None

@@ -97,8 +97,8 @@ class Planner:
         return self.keep(replace(answer, by_leader=by_leader), request)
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
-        """Store a plan of this or another sidecar. Its request is stored, too, because an execution plans it again
-        first."""
+        """Store a plan of this or another sidecar. The request is stored, too: before an execution, its plan is
+        computed again."""
         stored = replace(answer, request=replace(request, forwarded=False).to_json())
         self._kept[stored.hash] = (stored, request)
         self._kept.move_to_end(stored.hash)

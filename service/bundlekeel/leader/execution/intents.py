@@ -74,12 +74,12 @@ class MoveOutcome(MoveRequest):
     """How a move ended.
 
     `done`: the destination owns the bundle. `landed_elsewhere`: another broker owns it, possibly the source.
-    `released`: no broker owns it; the bundle has no topics, so none will until a client connects. `unknown`: the owner
-    could not be determined. `refused`: certainly nothing happened.
+    `released`: no broker owns it; the bundle has no topics, so it stays without an owner until a client connects.
+    `unknown`: the owner could not be determined. `refused`: certainly nothing happened.
 
-    `code` is empty if done. `landed_wall_ms`: time at which the owner was observed; 0: none. `hops`: brokers that
-    redirected the unload. `seconds`: whole duration, with the wait for other moves. `moving_seconds`: duration from the
-    intent to the outcome. `predicted`: planned scores of source and target, before and after."""
+    `code` is empty if done. `landed_wall_ms`: time at which the owner was observed; 0: no owner was observed. `hops`:
+    brokers that redirected the unload. `seconds`: whole duration, with the wait for other moves. `moving_seconds`:
+    duration from the intent to the outcome. `predicted`: planned scores of source and target, before and after."""
 
     outcome: OutcomeWord
     code: str = ""
@@ -244,7 +244,7 @@ def check_times(intent: TimedIntent, path: str) -> None:
 
 
 def since_first_sight(first_seen: FirstSeen, document: Document, clock: Clock) -> float:
-    """Return the seconds since this sidecar first read this intent. The same bundle's next intent has another id."""
+    """Return the seconds since this sidecar first read this intent (not an earlier intent of the same bundle)."""
     return clock.boot() - first_seen.setdefault((document.path, document.data), clock.boot())
 
 

@@ -78,7 +78,7 @@ class SplitOutcome:
 
     @property
     def children(self) -> tuple[str, ...]:
-        """The new bundles in range order; empty unless done."""
+        """The new bundles in range order; empty if the split is not done."""
         return children_of(self.bundle, self.positions) if self.outcome == "done" else ()
 
     def rest_seconds(self, cool_down: float) -> float:

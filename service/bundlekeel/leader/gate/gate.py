@@ -120,8 +120,8 @@ class SharedStateView(Protocol):
 class Gate:
     """The gate of one sidecar. `ceiling` (the highest mode) and `review_required` come from the settings file.
 
-    `outage` receives each new snapshot, and None for a check without one. `outage`, `second_balancer`, `channel` ("":
-    none) and `windows` (at a Unix time in ms) return the obstacle, if there is one."""
+    `outage` receives each new snapshot, and None for a check without a new snapshot. `outage`, `second_balancer`,
+    `channel` ("": none) and `windows` (at a Unix time in ms) return the obstacle, or None."""
 
     ceiling: Mode
     review_required: bool
@@ -223,7 +223,7 @@ class Gate:
         return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
 
     def _operator_request(self, question: GateQuestion) -> Obstacle | None:
-        """Return an obstacle if the drain or warm-up has ended for which a move was planned.
+        """Return an obstacle if a move was planned for a drain or warm-up that has ended.
 
         Such a move ignores the bundle's cool-down, so it must not start afterwards."""
         desired = self.shared.desired

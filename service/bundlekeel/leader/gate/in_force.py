@@ -95,7 +95,7 @@ class LeftAlone:
     _reasons: dict[tuple[str, ...], tuple[Code, str]] = field(default_factory=dict)
 
     def why(self, bundle: str, *brokers: str) -> tuple[Code, str]:
-        """Return why a bundle on these brokers, or with an empty `bundle` the brokers, are excluded from moves.
+        """Return why a bundle or its brokers are excluded from moves. `bundle` "": check only the brokers.
 
         The result is a code, and a text with the scope or pattern, its end and the operator."""
         exact = any(pattern.startswith(f"{BUNDLE}:") for pattern in self.desired.excluded)
@@ -121,7 +121,7 @@ class LeftAlone:
         return Code.EXCLUDED, "until the exclusion is taken out of the settings"
 
     def explain(self, refusal: Refusal) -> Refusal:
-        """Return a refusal because of an exclusion with the exact code and text, and any other refusal unchanged."""
+        """Return the refusal; if its reason is an exclusion, with the exact code and text of that exclusion."""
         if refusal.code is not Code.EXCLUDED:
             return refusal
         code, text = self.why(refusal.bundle, refusal.broker, refusal.detail)

@@ -1,10 +1,10 @@
 """Leadership: a seat (only sidecars with a seat can lead), a term (epoch) and a deadline on this machine's boot clock.
 
-The metadata store extends our session whenever it receives a request, and that is after we *sent* the request. So the
-session cannot expire earlier than the time-out after the sending of the last confirmed request. Our deadline is that
-time, less a margin. kazoo's own events do not end the leadership, because LOST may never come while ZooKeeper is
-unreachable: the deadline ends it. The admin API accepts no fencing token. So `permit` is checked right before each
-request that changes anything, for the epoch in which the change was decided.
+The metadata store extends this sidecar's session when it receives a request, which is after the request was *sent*. So
+the session lasts at least for its time-out after the last confirmed request was sent. The deadline is that time, less a
+margin. kazoo's own events do not end the leadership, because LOST may never come while ZooKeeper is unreachable: the
+deadline ends it. The admin API accepts no fencing token. So `permit` is checked right before each request that changes
+anything, for the epoch in which the change was decided.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class SharedState:
         kept_moves: int = KEPT_MOVES,
         moves_per_chunk: int = MOVES_PER_CHUNK,
     ) -> None:
-        """`on_takeover`: called with each takeover, or end of one, that another process stored."""
+        """`on_takeover`: called when another process has stored a takeover or the end of a takeover."""
         self._coordination = coordination
         self._leadership = leadership
         self._clock = clock
@@ -458,7 +458,7 @@ def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two records are of one move. A leader that settles an intent lacks the move's start time."""
+    """Return whether two records are of one move, even if a later leader wrote one without the move's start time."""
     keys = ("bundle", "intent") if one.get("intent") else ("bundle", "intent", "started_ms")
     return all(one.get(key) == other.get(key) for key in keys)
 

@@ -280,9 +280,9 @@ def _placement_helps(inputs: Situation, draft: Draft, row: int, mean: float, col
 
 
 def _counted(inputs: Situation, row: int) -> Hits:
-    """Return how often in a row a bundle was above a split limit, including this cycle.
+    """Return how many readings in a row (hits) showed a bundle above a split limit, including this cycle.
 
-    One hit is added if its broker has reported since the last hit, or if a measuring interval has passed.
+    A hit is added if the bundle's broker has reported since the last hit, or if a measuring interval has passed.
     """
     name, _ = _names(inputs, row)
     last, now = inputs.memory.split_hits.get(name), inputs.snapshot.wall_ms
