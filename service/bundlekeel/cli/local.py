@@ -96,7 +96,7 @@ def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 
         Reads the metadata store of the settings (-c): it never assigns a bundle, and prints `unowned` for a bundle
         without an owner. With --if-unowned it asks a sidecar (--socket, --url) for the remaining and dropped brokers
-        after each step of the assignment, and for the selected broker.
+        after each step of the assignment, and for the choice.
         """
         check_name(name)
         if if_unowned and listener:
