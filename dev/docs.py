@@ -52,7 +52,7 @@ SAMPLED = ("docs/operations/**/*.md",)
 # The first code of each group, in the order of the enum.
 _GROUPS = {
     Code.OVERLOADED: "Verdicts, in Pulsar's words",
-    Code.SOLE_BROKER: "Verdicts, ours",
+    Code.SOLE_BROKER: "Verdicts that only Bundlekeel has",
     Code.SAME_BROKER: "Refusals of a candidate",
     Code.OWNER_CHANGED: "Moves that did not start, or did not end as requested",
     Code.SPLITTING: "Splits that are not made",

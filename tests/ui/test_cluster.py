@@ -103,7 +103,7 @@ def executed(page: Page, guarded: Guarded) -> None:
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out"))
     expect(task.get_by_role("heading")).to_contain_text("done", timeout=180_000)
-    match = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
+    match = re.search(r"(\d+) of (\d+) reached the requested broker", task.inner_text())
     assert match is not None and match[1] == match[2] != "0"
     view(page, "Journal")
     page.get_by_label("Show").select_option("moves")

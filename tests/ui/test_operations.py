@@ -175,7 +175,7 @@ def test_a_drain_says_how_far_it_is(served: ServedShop, tokens: Tokens, open_pag
     )
     become(obstacle="PutAside", left=2, moved=3, blocked={}, eta_seconds=None, state="draining")
     expect(status).to_contain_text(
-        "(held, 3 of 5 bundles moved, nothing is moved now: the failsafe job restored broker"
+        "(held, 3 of 5 bundles moved, nothing is moved now: the failsafe job turned the brokers'"
     )
     expect(page.locator(".brokers .remark").filter(has_text="drain")).to_contain_text("drain held, 2 left")
     become(left=0, moved=1, blocked={}, eta_seconds=None, state="empty", emptied_ms=NOW_MS + 5 * minute)

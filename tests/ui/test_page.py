@@ -98,7 +98,7 @@ def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
     expect(pairs).to_have_count(2)
     expect(pairs.filter(has_text=short(HOT))).to_contain_text(re.compile(r"4\d\.\d\s%"))
     expect(page.get_by_text("This is a what-if")).to_be_visible()
-    expect(page.get_by_text("The busiest broker is at")).not_to_contain_text(re.compile(r"\d%"))
+    expect(page.get_by_text("The most loaded broker is at")).not_to_contain_text(re.compile(r"\d%"))
     page.get_by_label("Strategy").select_option("threshold")
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("with strategy threshold")).to_be_visible()
@@ -146,7 +146,7 @@ def test_an_operator_executes_and_watches(guarded: ServedSidecar, tokens: Tokens
     expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out before the sale"))
     expect(task).to_contain_text("running")
     expect(task.get_by_role("progressbar")).to_be_visible()
-    expect(task).to_contain_text(f"{rows} of {rows} landed where asked", timeout=40_000)
+    expect(task).to_contain_text(f"{rows} of {rows} reached the requested broker", timeout=40_000)
     expect(task.get_by_role("heading")).to_contain_text("done")
     expect(page.locator("#verdict")).to_contain_text("Balanced")
     view(page, "Journal")
@@ -196,7 +196,9 @@ def test_proposals_and_what_became_of_them(tokens: Tokens, open_page: Open) -> N
         first.get_by_label(re.compile("^Carry out")).fill("the sale begins")
         first.get_by_role("button", name="Execute this plan").click()
         decide(second, "the sale begins", "Approve", "go on")
-        expect(second.get_by_role("main").locator(".task").first).to_contain_text("landed where asked", timeout=40_000)
+        expect(second.get_by_role("main").locator(".task").first).to_contain_text(
+            "reached the requested broker", timeout=40_000
+        )
         second.get_by_text("2 earlier proposals").click()
         rows = second.locator(".decided").get_by_role("listitem")
         expect(rows.first).to_contain_text(

@@ -66,7 +66,10 @@ def _pieces(value: Any) -> Iterator[bytes]:
 
 
 # OpenAPI description of requests that wait for the leader.
-TASK_ADDRESS: Final = {"description": "address of the task, if there is one", "schema": {"type": "string"}}
+TASK_ADDRESS: Final = {
+    "description": "address of the task, if the request created a task",
+    "schema": {"type": "string"},
+}
 _LOCATED: Final = {"headers": {"Location": {"$ref": "#/components/headers/TaskAddress"}}}
 ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {202: _LOCATED}
 TASKED: Final[dict[int | str, dict[str, Any]]] = {200: _LOCATED}

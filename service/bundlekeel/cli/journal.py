@@ -62,7 +62,9 @@ def journal(
 def verify(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="Journal and its rotated files. Default: those of the settings."),
+        typer.Argument(
+            metavar="FILE", help="Journal and its rotated files. Default: the files of `journal.path` in the settings."
+        ),
     ] = None,
     head: Annotated[
         str,

@@ -55,7 +55,7 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         sidecar: NamedSidecar,
         purpose: Annotated[
             Literal["act"] | None,
-            typer.Option("--for", help="`act`: run the checks for that mode, go or no go; needs a running sidecar."),
+            typer.Option("--for", help="`act`: check whether mode `act` is safe now; needs a running sidecar."),
         ] = None,
     ) -> None:
         """Test every connection and permission; show each fault and its fix. Exit code 1 on errors.

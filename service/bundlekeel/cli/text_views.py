@@ -202,7 +202,7 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
     yield ["moves", _counts(answer.moves) or "none"]
     if answer.effects:
         gain = answer.gain or 0.0
-        peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
+        peak = f"the higher load of the two brokers {'rose' if gain < 0 else 'fell'} by {abs(gain):.1%} on average"
         yield ["effects", f"{_counts(answer.effects)}; {peak}"]
     yield ["not executed", *map(_reason_line, answer.obstacles)]
     yield ["not moved", *map(_reason_line, answer.refusals)]
@@ -259,14 +259,14 @@ def _mark(row: Check) -> Text:
 
 def change(answer: Json, _: TableLayout) -> RenderableType:
     """Render the result of `takeover` or `handback`: one line per broker, the warnings, and who splits bundles."""
-    drawn = table("broker", "sheds before", "sheds after", "as wanted", "detail")
+    drawn = table("broker", "sheds before", "sheds after", "as expected", "detail")
     for row in answer["brokers"]:
         mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
         drawn.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
     parts: list[RenderableType] = [drawn]
     parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
     if answer.get("split"):
-        parts.append(Text(f"bundles are split by: {answer['split']}"))
+        parts.append(Text(f"who splits bundles automatically: {answer['split']}"))
     return Group(*parts)
 
 

@@ -425,7 +425,7 @@ class Quotas:
         base = {"kind": "quota", "wall_ms": self._p.clock.wall_ms()}
         if done or failed:
             restored = sum(change.restores for change in done)
-            sentence = f"{len(done)} rates of topics written, {restored} of them given back, {len(failed)} failed"
+            sentence = f"{len(done)} rates of topics written, {restored} of them restored, {len(failed)} failed"
             changes = [change_row(change) for change in done[:MOST_CHANGES]]
             errors = [change_row(change) | {"error": why} for change, why in failed[:MOST_CHANGES]]
             record = base | {"what": "rates", "code": "RatesWritten", "changes": changes, "errors": errors}

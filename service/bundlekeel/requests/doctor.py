@@ -187,7 +187,7 @@ async def _members(context: DoctorContext) -> Check:
         by_settings.setdefault(member.settings, []).append(member.id)
     if len(by_settings) > 1:
         apart = "; ".join(some(ids) for ids in by_settings.values())
-        fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"
+        fix = "compare `bundlekeel config show --changed` of their hosts: the leader's file counts"
         return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
     local = [member for member in members if host_and_port(member.url)[0] in LOOPBACK]
     # A loopback address is fine if all sidecars run on one host: then all have one, with different ports.
@@ -299,7 +299,7 @@ def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTabl
         return Check.passed("reports", detail)
     return Check.warned(
         "reports",
-        f"{item.broker_id} has published no load since we began to listen; {silence}",
+        f"{item.broker_id} has published no load since Bundlekeel subscribed; {silence}",
         "ask a sidecar that has been running for longer: `bundlekeel status`, or GET /api/v1/doctor",
     )
 
@@ -373,7 +373,7 @@ def _load_manager(picture: RawClusterView) -> Check:
         "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all others are observed"
     )
     if picture.mode == "mixed":
-        fix = "finish the migration; `force_mixed` acts among the brokers of the class that started last"
+        fix = "finish the migration; `force_mixed` acts on the brokers with the class of the broker that started last"
     return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
 
 
@@ -452,7 +452,7 @@ def _splitting(context: DoctorContext, picture: RawClusterView, record: Takeover
     if not on:
         return _off(name, state_of)
     unloads = any(context.config.unloads_splits(broker) for broker in on)
-    detail = f"on at {some(on)}" + ("; they unload what they split" if unloads else "")
+    detail = f"on at {some(on)}" + ("; they also unload the split bundles" if unloads else "")
     if not turned_off(record):
         return Check.passed(name, detail)
     detail += ", though the takeover turned them off"
@@ -498,7 +498,7 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
         return Check.passed("bandwidth", "every broker has a bandwidth limit")
     return Check.warned(
         "bandwidth",
-        f"no network limit reported by {some(blind)}: traffic does not count there",
+        f"no network limit reported by {some(blind)}: their traffic does not count in the score",
         'name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
     )
 

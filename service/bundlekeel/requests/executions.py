@@ -127,7 +127,7 @@ class Executions:
         splits = [] if stopped else splits
         task.update(
             state="stopped" if stopped else "running" if splits else "done" if landed or not outcomes else "failed",
-            detail=f"{landed} of {len(outcomes)} landed where asked" if outcomes or not splits else "",
+            detail=f"{landed} of {len(outcomes)} reached the requested broker" if outcomes or not splits else "",
             moves=[_row(outcome) for outcome in outcomes],
         )
         if splits:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Response = TypeVar("Response", "ManualMoveView", "NamespaceUnloadView")
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
-TaskId = Annotated[str | None, Doc("id of the task; null: a dry run, or still proposed")]
+TaskId = Annotated[str | None, Doc("id of the task; null: a dry run, or not approved yet")]
 ManualMoveState = Annotated[
     str,
     Doc(
@@ -56,9 +56,9 @@ class ChildView(Answer):
     """A bundle that a split creates."""
 
     bundle: Bundle
-    topics_ratio: Annotated[float, Doc("share of the split bundle's topics")]
-    msg_rate_ratio: Annotated[float, Doc("share of the split bundle's messages")]
-    throughput_ratio: Annotated[float, Doc("share of the split bundle's bytes")]
+    topics_ratio: Annotated[float, Doc("share of the original bundle's topics that this new bundle gets")]
+    msg_rate_ratio: Annotated[float, Doc("share of the original bundle's messages that this new bundle gets")]
+    throughput_ratio: Annotated[float, Doc("share of the original bundle's bytes that this new bundle gets")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

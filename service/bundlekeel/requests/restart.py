@@ -48,7 +48,8 @@ class RestartStep(Answer):
         float | None, Doc("highest score of another broker after its drain; null: done or unknown")
     ] = None
     free_ratio: Annotated[
-        float | None, Doc("overload threshold minus `highest_ratio`: the free capacity without it; null: unknown")
+        float | None,
+        Doc("overload threshold minus `highest_ratio`: the free capacity without the broker; null: unknown"),
     ] = None
     eta_seconds: Annotated[float, Doc("estimated duration of its drain; 0: done")] = 0.0
 

@@ -471,7 +471,7 @@ def _warnings(
     warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
     if last is not None and last.namespaces and not namespaces:
         only = ", ".join(last.namespaces)
-        warnings.append(f"the takeover before was of {only} only; this one is of the whole cluster")
+        warnings.append(f"the previous takeover covered only {only}; this one covers the whole cluster")
     if _in_force(last) is None and SHEDDING in stored and not _is_true(stored, SHEDDING):
         warnings.append(
             f"{SHEDDING} was false in the dynamic configuration before this takeover. A handback sets it to false "
@@ -509,8 +509,8 @@ def _partial_takeover_warnings(namespaces: Sequence[str]) -> list[str]:
         return []
     names = ", ".join(namespaces)
     return [
-        f"the takeover is of {names} only: the brokers go on shedding all other bundles, and they place new bundles of "
-        f"{names} in turn (RoundRobinBrokerSelector) instead of by load"
+        f"the takeover covers only {names}: the brokers continue to shed all other bundles, and they place "
+        f"new bundles of {names} in turn (RoundRobinBrokerSelector) instead of by load"
     ]
 
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 UntilMs = Annotated[int, Doc("end time; 0: it lasts until an operator ends it")]
 Matched = Annotated[int | None, Doc("number of known bundles that match now; null: unknown. 0 can be intended")]
 DryRun = Annotated[bool, Doc("whether this is a dry run, which executes nothing")]
-ReviewId = Annotated[str | None, Doc("id of the review it waits for; null: none")]
+ReviewId = Annotated[str | None, Doc("id of the review that the request waits for; null: none")]
 Held = Annotated[
     str,
     Doc(
-        "code of the obstacle that refuses it now or stops the leader; empty: none",
+        "code of the obstacle that blocks the request or the leader now; empty: none",
         grows=CODE_OR_EMPTY,
     ),
 ]

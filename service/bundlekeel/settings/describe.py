@@ -201,7 +201,7 @@ def _of_security(settings: Settings) -> list[str]:
             what = "has no effect without api.auth.jwt_key_file"
             warnings.append(_warning(f"api.auth.{name}", value, what, "public keys (PEM) in api.auth.jwt_key_file"))
     if api.auth.peer_token_file is not None and not api.auth.on:
-        what = "this sidecar asks nobody for a token: neither api.auth.tokens_file nor api.auth.jwt_key_file is set"
+        what = "this sidecar does not require a token: neither api.auth.tokens_file nor api.auth.jwt_key_file is set"
         better = "a file of tokens that all sidecars share"
         warnings.append(_warning("api.auth.peer_token_file", str(api.auth.peer_token_file), what, better))
     for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):

@@ -184,7 +184,7 @@ class Readings:
             Check(
                 name="cycles",
                 ok=ok,
-                detail=f"last one ended {behind:.0f} s ago",
+                detail=f"the last cycle ended {behind:.0f} s ago",
                 fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
             )
         ]

@@ -312,7 +312,7 @@ async def test_a_quiet_extensible_broker_is_no_error() -> None:
     cluster.source.mode = "extensible"
     quiet = named(await examine(sidecar.doctor_context(), within=0.3), "reports")
     assert (quiet.ok, quiet.severity) == (False, "warning")
-    assert "since we began to listen" in quiet.detail and "status" in quiet.fix
+    assert "since Bundlekeel subscribed" in quiet.detail and "status" in quiet.fix
     cluster.source.exclude(BROKERS[0], "NotJson")
     assert named(await examine(sidecar.doctor_context(), within=0.3), "reports").severity == "error"
 
@@ -457,10 +457,10 @@ async def test_a_day_of_recommendations_is_needed_and_told_of() -> None:
 @pytest.mark.parametrize(
     ("looked_ms", "ok", "message"),
     [
-        (0, False, "it has never looked"),
-        (NOW_MS - 900_000, True, "it looked 900 s ago"),
-        (NOW_MS - 901_000, False, "it looked 901 s ago"),
-        (NOW_MS + 5_000, True, "it looked 0 s ago"),
+        (0, False, "it has never run"),
+        (NOW_MS - 900_000, True, "it ran 900 s ago"),
+        (NOW_MS - 901_000, False, "it ran 901 s ago"),
+        (NOW_MS + 5_000, True, "it ran 0 s ago"),
     ],
 )
 async def test_whether_the_failsafe_runs_is_told_by_its_last_look(looked_ms: int, ok: bool, message: str) -> None:

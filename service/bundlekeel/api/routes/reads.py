@@ -203,7 +203,7 @@ async def list_plans(service: Backend) -> Response:
 
 @router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def get_plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = False) -> Response:
-    """Return a recent plan of any sidecar (`here`: only of this one). Plans are stored for 15 minutes."""
+    """Return a recent plan of any sidecar (`here`: only of this sidecar). Plans are stored for 15 minutes."""
     answer = await service.plan(hash, here=here)
     return await computed(lambda: reply(answer))
 
@@ -222,7 +222,9 @@ async def find_owners(
         str,
         Query(min_length=1, max_length=4096, description="a topic, bundle or namespace", examples=[schemas.TOPIC]),
     ],
-    listener: Annotated[str, Query(max_length=1024, description="advertised listener for `service_url`")] = "",
+    listener: Annotated[
+        str, Query(max_length=1024, description="advertised listener whose address `service_url` contains")
+    ] = "",
 ) -> Response:
     """Return the owners of a topic, partitioned topic, bundle or namespace. Never assigns a bundle."""
     answer = await service.where(name, listener=listener)

@@ -470,7 +470,7 @@ class Cycle:
         async with self._between_cycles():
             snapshot = self.demand_snapshot()
             moves, plan = await decide()
-            report = self._blank(Code.ADMIN, f"{len(moves)} moves a person asked for")
+            report = self._blank(Code.ADMIN, f"{len(moves)} moves that an operator requested")
             report.plan = plan
             return (await self._execute(report, moves, (), snapshot)).outcomes
 
@@ -478,7 +478,7 @@ class Cycle:
         """Execute a split that an operator requested. `decide` returns the split when no cycle is running."""
         async with self._between_cycles():
             split = await decide()
-            report = self._blank(Code.ADMIN, f"a split of {split.bundle} a person asked for")
+            report = self._blank(Code.ADMIN, f"a split of {split.bundle} that an operator requested")
             await self._split(report, (split,))
             return report.splits
 

@@ -38,4 +38,4 @@ class CycleStatus:
             return ""
         if self.report is not None and self.report.code is Code.STORE_MIGRATED:
             return self.report.sentence
-        return self.no_seat() or "there is no picture of the cluster yet; try again in a few seconds"
+        return self.no_seat() or "the cluster has not been read yet; try again in a few seconds"

@@ -194,7 +194,7 @@ class TermExecutor:
                 return refusal
             checked = clock.boot()
             refusal = await move_state.check(self._hooks.policy)
-        return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to be read again")
+        return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "the check before the move takes too long")
 
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
         intent = move_state.intent()

@@ -202,7 +202,7 @@ async def settle_intents(
         if intent is not None and intent.epoch == epoch:
             continue
         if not is_bundle(bundle):
-            unreadable[document.path] = "its name is that of no bundle"
+            unreadable[document.path] = "its name is not a bundle name"
             continue
         waited = since_first_sight(first_seen, document, clock)
         try:
@@ -239,7 +239,7 @@ def check_times(intent: TimedIntent, path: str) -> None:
     external_input.check_ranges(intent, what=path)
     if not 0 <= intent.deadline_ms - intent.wall_ms <= LONGEST_MS:
         raise external_input.unreadable(
-            path, "its deadline is not within a day of when it was written", code=Code.WRONG_TYPE
+            path, "its deadline is more than a day from the time at which it was written", code=Code.WRONG_TYPE
         )
 
 
@@ -290,7 +290,7 @@ def _settled(
         destination=intent.destination,
         outcome=word,
         code="" if done else outcome.code,
-        error=f"left open by epoch {intent.epoch}",
+        error=f"left unfinished by the leader of epoch {intent.epoch}",
         started_wall_ms=intent.wall_ms,
         seconds=0.0 if landed else waited,
         topic=intent.topic,

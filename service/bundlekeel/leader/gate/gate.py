@@ -45,15 +45,15 @@ class GateCheck(Enum):
     LEASE = "this sidecar leads, in the term of the action"
     OUTAGE = "brokers have settled after an outage of the metadata store"
     PUT_ASIDE = "the failsafe job has not ended the takeover"
-    SECOND_BALANCER = "no other balancer keeps undoing our moves"
-    CLUSTER = "all brokers run one load manager that is acted on, and their reports are alive"
+    SECOND_BALANCER = "no other balancer keeps undoing Bundlekeel's moves"
+    CLUSTER = "all brokers run the same load manager, which Bundlekeel supports, and their reports change"
     LOAD = "no broker's first load report is awaited"
     CHANNEL = "the ownership channel is followed (extensible load manager)"
     SHEDDING = "no broker sheds bundles of the taken-over namespaces itself"
     WINDOW = "a maintenance window allows it"
     REVIEW = "a second operator has approved it, if the settings require a review"
     SCOPE = "the bundle is taken over"
-    BUNDLE = "neither it nor its brokers are paused or excluded, and it is not pinned"
+    BUNDLE = "the bundle and its brokers are not paused or excluded, and the bundle is not pinned"
     TARGET = "the target is neither cordoned nor drained"
 
 
@@ -290,7 +290,7 @@ class Gate:
         namespaces = namespaces_of(self.shared.takeover)
         if not question.bundle or not namespaces or namespace_of(question.bundle) in namespaces:
             return None
-        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover is of {', '.join(namespaces)} only")
+        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover covers only {', '.join(namespaces)}")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
         """Return an obstacle if the bundle is paused, excluded or pinned, also if that was requested after the plan."""

@@ -79,7 +79,7 @@ def ends_of(requests: Mapping[str, LastingRequest]) -> dict[str, int]:
 
 def asked_end(request: LastingRequest) -> str:
     """Return as text when a pin or an exclusion ends, and the operator and reason of the request."""
-    end = f"until {clock_text(request.until_ms)}" if request.until_ms else "until somebody ends it"
+    end = f"until {clock_text(request.until_ms)}" if request.until_ms else "until an operator ends it"
     return f"{end}, by {request.by}: {request.reason}"
 
 
@@ -118,7 +118,7 @@ class LeftAlone:
             return Code.PAUSED, pause_text(scope, desired.pauses[scope])
         if pattern := pattern_for(excluded, now, bundle, brokers):
             return Code.EXCLUDED, f"{pattern}, {asked_end(desired.excluded[pattern])}"
-        return Code.EXCLUDED, "until the exclusion is taken out of the settings"
+        return Code.EXCLUDED, "until the exclusion is removed from the settings"
 
     def explain(self, refusal: Refusal) -> Refusal:
         """Return the refusal; if its reason is an exclusion, with the exact code and text of that exclusion."""

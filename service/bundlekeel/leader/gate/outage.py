@@ -259,7 +259,7 @@ class OutageWatch:
         condition = f"{self._settle.seconds:g} s without a change of the registry"
         if left.missing:
             return f"{left.why}; waiting for {', '.join(left.missing)}, then {condition}; at the latest at {until}"
-        return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {condition}, until {until}"
+        return f"{left.why}; all brokers are back; waiting for {condition} ({left.quiet:.0f} s so far), until {until}"
 
 
 def _registrations(picture: RawClusterView) -> frozenset[core.Registration]:

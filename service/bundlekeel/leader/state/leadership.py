@@ -109,8 +109,8 @@ class Leadership:
             return ""
         other = self.leader or self.members[0]
         return (
-            f"this sidecar has no picture of the cluster: no seat is free (leadership.seats is {self._seats}); "
-            f"ask {other.id}: bundlekeel --url {other.url}"
+            f"this sidecar does not read the cluster: no seat is free (leadership.seats is {self._seats}); use "
+            f"{other.id}: bundlekeel --url {other.url}"
         )
 
     def permit(self, epoch: int) -> None:
@@ -121,11 +121,11 @@ class Leadership:
         continues if the connection returns in time.
         """
         if not self._acts:
-            raise Forbidden("the mode in the settings file allows no change at the brokers")
+            raise Forbidden("the mode in the settings file allows no changes of brokers")
         if epoch != self.epoch:
             raise LeadershipLost(f"the term of epoch {epoch} is over")
         if not self.leading:
-            raise LeadershipLost("our leadership deadline has passed")
+            raise LeadershipLost("this sidecar's leadership deadline has passed")
         if not self._coordination.connected:
             raise StoreError("the connection to the metadata store is suspended")
 
@@ -134,7 +134,7 @@ class Leadership:
 
         Raises LeadershipLost if this sidecar does not lead."""
         if self.epoch is None or not self.leading:
-            raise LeadershipLost("we do not lead")
+            raise LeadershipLost("this sidecar does not lead")
         return self.epoch
 
     async def run(self) -> None:

@@ -230,7 +230,10 @@ class SharedState:
                 desired = decode(document.data, Desired, what=DESIRED, exact=True)
             except CodecError as error:
                 why = {DESIRED: str(error)}
-                reason = "the desired state cannot be read; `bundlekeel pause` keeps a copy of it and begins a new one"
+                reason = (
+                    "the operators' stored requests (`desired`) cannot be read; `bundlekeel pause` copies them and "
+                    "starts without them"
+                )
                 desired = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
         self.set_aside(DESIRED, why)
         return desired
@@ -469,6 +472,6 @@ def _index(chunk: Document) -> int:
     index = integer(name, field=f"the name of a node below {MOVES}/:")
     if f"{index:08d}" != name:
         raise external_input.unreadable(
-            f"the node {name} below {MOVES}/", "its name has not eight digits", code=Code.WRONG_TYPE
+            f"the node {name} below {MOVES}/", "its name does not have eight digits", code=Code.WRONG_TYPE
         )
     return index

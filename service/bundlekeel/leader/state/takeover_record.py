@@ -76,7 +76,7 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     sentences = {
         "takeover": f"{who} turned the brokers' own shedding off{scope}: {why}",
         "handback": f"{who} returned the shedding to the brokers: {why}",
-        "deadman": f"{who} returned the shedding to the brokers, the sidecars act no more: {why}",
+        "deadman": f"{who} returned the shedding to the brokers, and the sidecars stopped acting: {why}",
     }
     if ended is not None and not record.by:
         sentences["handback"] = (

@@ -143,7 +143,9 @@ class HttpBrokerAdmin:
         Raises AdminRefused for an extensible broker, without a request: that would change its load averages.
         """
         if "Extensible" in self.http.hosts.load_manager(broker_id):
-            raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
+            raise AdminRefused(
+                f"{broker_id}: reading its metrics would change its load averages", reason="extensible load manager"
+            )
         reply = await self.http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         signs = await decoded_answer(f"metrics of {broker_id}", decode_signs, reply.answer)
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))

@@ -85,7 +85,7 @@ class ChannelWatch:
         clock = self.clock
         while True:
             if not self.active():
-                self._forget("a sidecar without a seat does not follow it")
+                self._forget("a sidecar without a seat does not follow the channel")
                 await clock.sleep(TICK_SECONDS)
                 continue
             before = clock.boot()
@@ -309,7 +309,7 @@ class ChannelWatch:
 
     def _require_view(self) -> ChannelView:
         if not self.expected:
-            text = f"{self.fault}; `bundlekeel where` reads who owns a bundle"
+            text = f"{self.fault}; `bundlekeel where` reads the owner of a bundle"
             raise Conflict(text, code="no-channel", difference=[self.fault])
         if self.view is None or self.fault:
             raise StoreError(f"the ownership channel is not followed: {self.fault}")

@@ -80,7 +80,7 @@ class PrometheusCounters:
             text = f"counters of {broker.broker_id} in Prometheus: {error.code}: {error}"
             raise AdminFault(text, status=200, reason=error.code) from error
         if not readings:
-            raise AdminFault(f"Prometheus scraped {name} not once in {self._options.window:.0f} s", status=200)
+            raise AdminFault(f"Prometheus did not scrape {name} in {self._options.window:.0f} s", status=200)
         return readings
 
     async def close(self) -> None:

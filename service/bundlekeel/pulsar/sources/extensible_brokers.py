@@ -248,7 +248,8 @@ class ExtensibleBrokers:
             return _exclude(
                 entry,
                 Code.NO_LOAD_DATA,
-                "no load data since Bundlekeel listens, and none of another broker with traffic",
+                "no load data received since the start of this sidecar, and none of another broker to estimate "
+                "its load from",
             )
         if load is not None and scored and now.boot - self._feed_ok_boot <= self._fresh_seconds:
             marks = ((Code.TOP_BUNDLES_ONLY.value, "bundles"),) if self._bundles == "all" else ()

@@ -173,4 +173,4 @@ def _decoded(document: Document, kind: type[T]) -> T:
     try:
         return decode(document.data, kind, what=document.path)
     except CodecError as error:
-        raise StoreError(f"{error}; it says which rates of topics to give back") from error
+        raise StoreError(f"{error}; this record lists the topic rates to restore") from error

@@ -104,4 +104,4 @@ def _unread(plan: EnforcerPlan, groups: NativePlan, why: str) -> list[str]:
 
 
 def _unknown(error: StoreError) -> str:
-    return f"what quotas set could not be read: {error}"
+    return f"the record of the rates that quotas set could not be read: {error}"

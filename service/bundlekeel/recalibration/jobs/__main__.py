@@ -43,7 +43,7 @@ Proposes thresholds from recorded history, with evidence.
 
 Reads what sidecars recorded (settings section `history`), checks every day of
 it, and plans its traffic again with other thresholds and other strategies, as
-a sidecar would. Judges on days that the search did not use. Writes
+a sidecar would. Judges the result on days that the search did not use. Writes
 OUT/DATE/report.html for operators and OUT/DATE/thresholds.json for sidecars.
 The history is not changed.
 """
