@@ -1,7 +1,7 @@
 """Reference pages and the example of settings, generated from the code: `python -m dev.docs write|check`.
 
-A page is a (path, function) pair in `PAGES`; another generator appends its own. `check` writes nothing, names every
-page that differs from the code, and exits with 1.
+A page is a (path, function) pair in `PAGES`; another generator appends its own pairs. `check` writes nothing, names
+every page that differs from the code, and exits with 1.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Situation:
 
     `prepare`: function that brings the sidecar into this state. `results`: by method of the service, a function that
     changes the response; `state`: changed fields in the response of `state`. `verdict`: verdict of the last cycles;
-    None: the real ones. `checks`: results of `doctor` and the probes; empty: the real ones. `records`: records of the
-    journal; empty: the real ones. `sheds`: whether the brokers' own shedding is on.
+    None: do not replace it. `checks`, `records`: results of `doctor` and the probes, and records of the journal; empty:
+    do not replace them. `sheds`: whether the brokers' own shedding is on.
     """
 
     params: Parameters = field(default_factory=Parameters)

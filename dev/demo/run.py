@@ -171,8 +171,8 @@ class Demo:
                     return
 
     def _needed(self, sidecars: list[Sidecar]) -> int:
-        """Return how many moves balance the load if neither hit counts nor budgets delay them: the moves of a dry run,
-        those already made, and those in progress.
+        """Return how many moves balance the load if one measurement is enough and plans have no limits on moves. Counts
+        the moves of a dry run, finished moves and moves in progress.
         """
         sidecar = sidecars[0]
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}

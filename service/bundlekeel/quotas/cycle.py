@@ -350,7 +350,7 @@ class Quotas:
     def _write_budget(self) -> WriteBudget:
         """Return the limits of this cycle's writes.
 
-        The number of writes is a cycle's part of `writes_per_minute`, or less if the last minute's writes leave less.
+        The limit of writes is one cycle's part of `writes_per_minute`, or less after many writes in the last minute.
         """
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
         while self._recent_writes and self._recent_writes[0][0] <= since:

@@ -63,7 +63,8 @@ async def list_quotas(service: Backend) -> Response:
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
 async def explain_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
-    """Explain the throughput of a group or topic. The leader responds, as only it has all topics; not with `here`."""
+    """Explain the throughput of a group or topic. The leader responds, because only it has all topics; with `here`,
+    this sidecar responds."""
     return reply(await service.features["quotas"].why(name, here=here))
 
 

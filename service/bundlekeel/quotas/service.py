@@ -212,7 +212,7 @@ class QuotaService:
         return GroupRemoved(name=name, origin=(declared.origins or {}).get(name, SETTINGS))
 
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
-        """Undo an operator's change or removal of a group of the settings file. Raises NotFound if there was none."""
+        """Undo an operator's change or removal of a group of the settings file. Raises NotFound if it is unchanged."""
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 

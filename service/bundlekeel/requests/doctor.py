@@ -230,7 +230,7 @@ async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterVie
 
 
 async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check that the cluster name and the configuration store in our settings are those of the brokers."""
+    """Check that Bundlekeel's settings and the brokers have the same cluster name and configuration store."""
     name, store = "cluster name", "configuration store"
     try:
         await context.config.refresh(picture.endpoints, force=True)
@@ -260,7 +260,7 @@ async def _listening(
     """Wait for loads that brokers publish on topics; return the received tables and the current cluster view.
 
     Waits up to `within` seconds while this process connects to the topics, and then a few seconds for brokers that have
-    published none: a changed load arrives within seconds, but a steady load is not published for minutes."""
+    published no load: a changed load arrives within seconds, but a steady load is not published for minutes."""
     start, tables = context.clock.boot(), context.feed()
     while picture.mode in _PUBLISHING:
         silent = tables.status.state == "ok" and any(item.code == Code.NO_LOAD_DATA for item in picture.excluded)
@@ -419,9 +419,9 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture
 
 
 def _off(name: str, state_of: Mapping[str, bool | None]) -> Check:
-    """Return the check of a feature that no broker is known to have on: a warning if a broker could not be queried.
+    """Return the passed check of a feature that is off on every broker; a warning if a broker could not be queried.
 
-    `state_of`: whether the feature is on, by broker; None: the broker could not be queried."""
+    `state_of`: by broker, False (off) or None (the broker could not be queried)."""
     if unknown := [broker for broker, on in state_of.items() if on is None]:
         return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
     return Check.passed(name, "off on every broker")

@@ -191,8 +191,8 @@ class Executions:
     async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any], *, started: bool = False) -> None:
         """Check that a task may start; called while no cycle is running.
 
-        Raises Forbidden if the gate refuses it. Raises Conflict if the request cannot be read or is too old, unless
-        it has `started`, or if its proposal is not approved any more.
+        Raises Forbidden if the gate refuses it. Raises Conflict if the request cannot be read, if it is too old, or if
+        its proposal is not approved any more. `started`: an earlier cycle started the task, so its age does not matter.
         """
         if not body:
             raise Conflict(UNREADABLE)

@@ -141,7 +141,7 @@ def _count_moves(steps: Collection[RestartStep]) -> int:
 
 
 def _refusal(steps: Collection[RestartStep], registered: Collection[str]) -> tuple[str, str]:
-    """Return why the next broker must not restart now, and what to do; ("", "") if it may."""
+    """Return why the next broker must not restart now, and what to do; ("", ""): it can restart."""
     for step in steps:
         if step.state == RESTARTING:
             return f"{step.broker} is restarting", f"wait until it runs, then `bundlekeel uncordon {step.broker}`"

@@ -45,7 +45,7 @@ _NOT_ENDED: Final = ("waiting", "running")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewView(Answer):
-    """A change that one operator proposed and another one must approve."""
+    """A change that one operator proposed and another operator must approve."""
 
     id: Annotated[str, Doc("`hash` of the proposed change")]
     kind: TaskKind
@@ -172,7 +172,8 @@ class Reviews:
     # --- the leader ---
 
     async def begin(self, id_: str, task: str) -> None:
-        """Bind a proposal to `task`, right before the leader executes the task. Afterwards it can only be stopped.
+        """Bind a proposal to `task`, right before the leader executes the task. Afterwards the proposal can only be
+        stopped.
 
         Raises Conflict if the proposal is not approved any more or has another task, and NotFound if it was deleted."""
 

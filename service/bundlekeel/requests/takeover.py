@@ -312,7 +312,7 @@ async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> l
 async def last_takeover(coordination: Coordination) -> tuple[bool, tuple[str, ...]]:
     """Return whether the last takeover, active or ended, turned the brokers' splits off, and its namespaces.
 
-    Raises Conflict if there was none, and CodecError if its record cannot be read.
+    Raises Conflict if there was no takeover, and CodecError if its record cannot be read.
     """
     last, _ = await _stored(coordination) or (None, None)
     if last is None or not last.by:
@@ -465,7 +465,7 @@ async def _ask_all(
 def _warnings(
     rows: tuple[BrokerRow, ...], namespaces: Sequence[str], last: TakeoverRecord | None, stored: Mapping[str, str]
 ) -> list[str]:
-    """Return what the operator must know after a takeover of `namespaces` (empty: of the whole cluster).
+    """Return warnings for the operator after a takeover of `namespaces` (empty: of the whole cluster).
 
     `rows`: the brokers after the takeover. `last`: the previous takeover. `stored`: the dynamic settings before it."""
     warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]

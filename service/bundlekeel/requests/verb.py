@@ -69,7 +69,7 @@ class Verb:
         """Return code and explanation of what blocks this action now, or of what blocked all moves in the last cycle.
 
         From the leader's last cycle, only an obstacle that lasts until an operator acts is returned. Code and
-        explanation are "" if there is none."""
+        explanation are "" if nothing blocks it."""
         refused = self.gate.check(GateQuestion(action=action)) if action else None
         last = str(self.shared_state.shared.report.get("obstacle") or "")
         code = refused.code.value if refused else last if last in LASTING else ""

@@ -333,7 +333,7 @@ def _of_brokers(settings: Settings) -> list[str]:
 
 
 def _hidden_by(settings: Settings, pattern: str) -> str:
-    """Return the pattern of `capacity` that always applies instead of `pattern`; "": none, as far as is known.
+    """Return the pattern of `capacity` that always applies instead of `pattern`; "": no such pattern is known.
 
     A regular expression or `*` is hidden only by a pattern that applies to all brokers."""
     if "[" in pattern and not pattern.startswith("/"):

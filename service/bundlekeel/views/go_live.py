@@ -70,7 +70,7 @@ def _recommendations(day: SummaryView) -> Check:
 
 
 def _would_do(day: SummaryView, plan: Plan | None) -> Check:
-    """Check in how many cycles mode `act` would have moved bundles. If it is most of them, plans follow noise."""
+    """Check in how many cycles mode `act` would have moved bundles. If in more than half, plans follow noise."""
     often = day.cycles > 0 and day.recommended > day.cycles / 2
     if day.recommended:
         detail = f"{day.recommended} of {numbered(day.cycles, 'cycle')} recommended moves, "

@@ -313,7 +313,7 @@ def _action(code: Code, bundle: str) -> str:
 
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, why_input: WhyInput) -> str:
-    """Return how or when the obstacle `code` of a bundle ends, as a phrase; "": unknown.
+    """Return how or when the obstacle to moving a bundle (`code`) ends, as a phrase; "": unknown.
 
     `frees_ms`: Unix time at which the obstacle ends, from the plan; 0: unknown."""
     plan_input, desired = why_input.cluster.plan_input, why_input.cluster.desired

@@ -120,7 +120,7 @@ class OwnedLimits:
         self._reports = await store_blob(self._coordination, epoch, REPORT, report, chunks)
 
     async def read_report(self) -> dict[str, Any] | None:
-        """Return the leader's last report; None: none, or unreadable. Raises StoreError if the store fails."""
+        """Return the leader's last report; None: it is missing or unreadable. Raises StoreError if the store fails."""
         documents = await self._coordination.read_tree(REPORT)
         try:
             return decode(join(documents), dict, what=REPORT) if documents else None

@@ -131,7 +131,7 @@ class Calibration:
     ) -> None:
         """Record the balance after a cycle (`leader.cycle.cycle.CycleListener`), for the trial of adopted thresholds.
 
-        Cycles of followers, cycles with an obstacle and cycles during a drain are ignored: their balance does not
+        Cycles of followers, cycles that could not act and cycles during a drain are ignored: their balance does not
         depend on the thresholds alone.
         """
         if epoch is not None:

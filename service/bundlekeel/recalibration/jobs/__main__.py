@@ -359,7 +359,7 @@ def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
 
 
 def _out(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """Return the directory for results of --out, else the one from which the sidecars read proposals."""
+    """Return the directory for results: --out, else the directory from which the sidecars read proposals."""
     if parsed.out:
         return str(parsed.out)
     uri = loaded.value("calibration.uri") if loaded is not None else None

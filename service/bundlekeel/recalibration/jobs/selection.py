@@ -97,7 +97,7 @@ def check_searchable(space: SearchSpace, depth: SearchDepth) -> None:
 def find_excluded(space: SearchSpace) -> dict[str, str]:
     """Return the requested parameters that are not searched for the active strategy, and why.
 
-    If none is requested, all parameters that the strategy reads count as requested.
+    If no parameter is requested, all parameters that the strategy reads count as requested.
     """
     strategy, reasons = space.base.strategy, dict[str, str]()
     for name in space.names or searched(strategy):

@@ -439,7 +439,7 @@ def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]
 
 
 def _not_better(evidence: Evidence) -> list[Objection]:
-    """Return an objection unless imbalance, moves or overload is significantly lower and none is worse beyond `EQUAL`.
+    """Return an objection if no measure is significantly lower, or if imbalance or overload is worse beyond `EQUAL`.
 
     Overload is a few minutes per day, which a single burst of traffic changes by more than `EQUAL`. So it counts as
     worse only if the whole interval of its difference is above 0.
