@@ -440,7 +440,7 @@ def test_bars_say_what_was_asked_for(served: ServedShop, tokens: Tokens, open_pa
     }
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
-    rows = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    rows = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
     for broker, states in (
         (BROKERS[0], ("▲ warming", "▽ should give bundles", "report 12 s")),
         (DRAINING, ("▼ drain", "report 47 s")),
@@ -467,7 +467,7 @@ def test_a_paused_broker_is_said_to_be(served: ServedShop, tokens: Tokens, open_
     served.act(pause)
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
-    expect(page.get_by_role("list", name="Brokers, busiest first").get_by_text("‖ paused")).to_have_count(1)
+    expect(page.get_by_role("list", name="Brokers, most loaded first").get_by_text("‖ paused")).to_have_count(1)
     expect(page.get_by_role("img", name=re.compile(rf"^{BROKERS[0]}: .*, paused"))).to_be_visible()
     status = drawer(page, BROKERS[0]).get_by_role("status")
     expect(status).to_contain_text(re.compile(r"Pause by ann since .*: audit \(until resumed\)"))
@@ -512,7 +512,7 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
         expect(page.get_by_role("heading", name=f"Broker {broker}")).to_be_focused()
         page.get_by_role("button", name="Close").click()
         row = (
-            page.get_by_role("list", name="Brokers, busiest first")
+            page.get_by_role("list", name="Brokers, most loaded first")
             .get_by_role("listitem")
             .filter(has_text=short(broker))
         )

@@ -31,7 +31,7 @@ def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Op
     page = open_page(watched.url, scheme=scheme)
     expect(page.locator("#verdict")).to_have_text(VERDICT)
     assert page.url.endswith("/ui/"), "the bare address leads to the page"
-    bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
     expect(bars).to_have_count(3)
     expect(bars.first).to_contain_text(short(HOT))
     expect(bars.first).to_contain_text("83 %")
@@ -69,7 +69,7 @@ def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, scheme: str) ->
     moves = page.get_by_role("region", name="Moves").get_by_role("row")
     assert moves.count() == 5
     expect(page.locator(".planline")).to_have_text(
-        "4 moves: the busiest broker goes from 2.44 to 1.06 times the mean share of capacity."
+        "4 moves: the most loaded broker goes from 2.44 to 1.06 times the mean share of capacity."
     )
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(3)
@@ -120,7 +120,7 @@ def test_what_if_there_were_more_brokers(watched: ServedSidecar, open_page: Open
     page.get_by_role("button", name="Plan with these changes").click()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(4)
-    expect(page.get_by_text("When finished: the busiest broker has")).to_contain_text(
+    expect(page.get_by_text("When finished: the most loaded broker has")).to_contain_text(
         re.compile(r"\d+ moves in \d cycles")
     )
     for name in ("new-1", "new-2"):

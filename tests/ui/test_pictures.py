@@ -79,7 +79,7 @@ def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
         }
         page = open_page(served.url, size=TALL)
         sign_in(page, tokens, "operator")
-        bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+        bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
         expect(bars.filter(has_text=short(DRAINED))).to_contain_text("drain blocked, 1 left", timeout=60_000)
         reported(served)
         cluster(page, shoot)

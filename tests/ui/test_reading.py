@@ -52,7 +52,7 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_have_text(
             re.compile(
-                r"^Balanced: the busiest broker, broker-0, carries 1\.02 times the mean \(50\s%.*49\s%\)\. No moves"
+                r"^Balanced: the most loaded broker, broker-0, carries 1\.02 times the mean \(50\s%.*49\s%\)\. No moves"
             )
         )
         served.change(cycle=cycle("HitCount"))
@@ -160,7 +160,7 @@ def test_overloaded_is_above_the_overload_threshold(open_page: Open) -> None:
     """Below it, a broker that bundles should leave is said to be one."""
     with ServedShop() as served:
         page = open_page(served.url)
-        row = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
+        row = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem").first
         expect(row).to_contain_text("▽ should give bundles")
         expect(row).not_to_contain_text("overloaded")
         served.change(overloaded_ratio=0.8)
@@ -170,7 +170,7 @@ def test_overloaded_is_above_the_overload_threshold(open_page: Open) -> None:
 
 def many(page: Page) -> None:
     """Sixty brokers as Kubernetes names them."""
-    bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
     expect(bars).to_have_count(60)
     expect(page.locator("#verdict")).to_contain_text(
         re.compile(r"^Broker pulsar-broker-0 carries [\d.]+ times the mean")

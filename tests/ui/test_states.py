@@ -132,7 +132,7 @@ def test_own_shedding_is_told_where_it_is_not_wanted(open_page: Open, name: str)
         served.brokers = {BROKERS[0]: {"sheds_itself": True}}
         served.change(**changed)
         page = open_page(served.url)
-        bar = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
+        bar = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem").first
         expect(bar).to_contain_text("should give bundles")
         expect(bar.get_by_text("sheds by itself")).to_have_count(int(message))
 
@@ -196,7 +196,7 @@ def test_brokers_that_cannot_be_read(open_page: Open) -> None:
         expect(notice.filter(has_text="The last cycle ended")).to_contain_text(
             re.compile(r"at \d\d Sept \d\d:\d\d:\d\d UTC")
         )
-        bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+        bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
         expect(bars.filter(has_text=short(BROKERS[1]))).to_contain_text("stale report")
 
 

@@ -186,7 +186,7 @@ export function BrokerBars(props: {
         {end < 1 ? `The scale ends at ${percent(end)}; no broker is near its capacity.` : "The solid line is the capacity (100 %)."}{" "}
         The dotted line is the mean ({percent(mean)}).
       </p>
-      <ol class={compact ? "brokers compact" : "brokers"} aria-label="Brokers, busiest first">
+      <ol class={compact ? "brokers compact" : "brokers"} aria-label="Brokers, most loaded first">
         {shown.map((row) => {
           const usual = row.score_ratio !== undefined && row.score_ratio !== null;
           const ratio = row.score_ratio ?? 0;

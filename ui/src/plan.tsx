@@ -99,7 +99,7 @@ function Finished(props: { row: Finish; mean: string }) {
   if (!row.max_mean) return null;
   return (
     <p>
-      {row.complete ? "When finished" : "Not finished after the simulated cycles"}: the busiest broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
+      {row.complete ? "When finished" : "Not finished after the simulated cycles"}: the most loaded broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
       {props.mean}, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, {about(row.seconds)}.
     </p>
   );
@@ -121,7 +121,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
         <strong>{work(plan)}</strong>
         {plan.imbalance.before ? (
           <>
-            : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
+            : the most loaded broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
             {plan.moves.length > 0 && (
               <>
                 {" "}

@@ -121,7 +121,7 @@ export interface Balance {
   times: number;
 }
 
-/** The busiest broker, and the mean of those that share the load, as the sidecar counts them (`Plan.imbalance`). */
+/** The most loaded broker, and the mean of those that share the load, as the sidecar counts them (`Plan.imbalance`). */
 export function balanceOf(brokers: Scored[]): Balance {
   const usable = brokers.filter((row) => row.state === "ok" && row.score_ratio !== undefined && row.score_ratio !== null);
   const sharing = usable.filter((row) => row.shares_load);
@@ -144,7 +144,7 @@ const UNEVEN = 1.25;
 /** How the headline begins, up to its verb. Balanced is what the leader found at its last cycle, with its own readings. */
 function beginning(state: State, busiest: string, times: number): string {
   if (state.cycle?.verdict !== "Balanced") return `Broker ${busiest}`;
-  if (times < UNEVEN) return `Balanced: the busiest broker, ${busiest},`;
+  if (times < UNEVEN) return `Balanced: the most loaded broker, ${busiest},`;
   return `The last cycle found the brokers balanced; now${state.role === "leader" ? "" : ", with the values of this sidecar,"} broker ${busiest}`;
 }
 
@@ -155,7 +155,7 @@ export function verdict(state: State, brokers: Broker[]): string {
   if (!top) return "No broker has a usable load report.";
   const [one, moves, busiest] = [usable.length === 1, state.cycle?.moves ?? 0, shortNames(brokers)(top.broker)];
   if (one) return `One broker, ${busiest}, at ${percent(top.score_ratio)} of its capacity: there is nothing to balance.`;
-  if (mean < IDLE && !moves) return `The cluster is idle: the busiest broker, ${busiest}, uses ${percent(top.score_ratio, 1)} of its capacity.`;
+  if (mean < IDLE && !moves) return `The cluster is idle: the most loaded broker, ${busiest}, uses ${percent(top.score_ratio, 1)} of its capacity.`;
   const balanced = state.cycle?.verdict === "Balanced";
   const share = `${percent(top.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
   const moving = onTheWay(brokers);
