@@ -79,7 +79,7 @@ def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
         }
         page = open_page(served.url, size=TALL)
         sign_in(page, tokens, "operator")
-        bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+        bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
         expect(bars.filter(has_text=short(DRAINED))).to_contain_text("drain blocked, 1 left", timeout=60_000)
         reported(served)
         cluster(page, shoot)
@@ -134,11 +134,11 @@ def planning(page: Page, served: ServedSidecar, shoot: Shoot) -> None:
     admin = served.sidecar.admin
     assert isinstance(admin, PacedAdmin)
     admin.takes = UNDER_WAY
-    page.get_by_label(re.compile("^Carry out")).fill("even it out before the sale")
+    page.get_by_label(re.compile("^Execute ")).fill("even it out before the sale")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text(re.compile(f"{UNDER_WAY} of [0-9]+ moves ended"))
     expect(page.locator("#verdict")).to_contain_text(
-        re.compile(r"once the \d+ bundles on the way have arrived\. No further moves")
+        re.compile(r"once the \d+ bundles in transit have arrived\. No further moves")
     )
     shoot(page, "page-execution")

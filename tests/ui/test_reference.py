@@ -56,7 +56,7 @@ def test_a_route_with_its_fields_and_an_example(tokens: Tokens, open_page: Open,
             "a dry run, nothing is changed"
         )
         expect(body.get_by_role("row", name="reason")).to_contain_text("string or null")
-        answer = route.get_by_role("region", name="Fields of the answer")
+        answer = route.get_by_role("region", name="Fields of the response")
         expect(answer.get_by_role("row").filter(has_text="moves[].bundle")).to_contain_text("string")
         expect(answer.get_by_role("row").filter(has_text="eta_seconds")).to_contain_text("number or null")
         expect(answer.get_by_role("row").filter(has_text="moves").first).to_contain_text("list of object")
