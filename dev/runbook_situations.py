@@ -226,8 +226,9 @@ def _published(messages: float) -> RatesView:
 
 
 def _in_flight(_: object) -> list[ChannelFinding]:
-    """Return the finding about a bundle that has been in state Releasing for two hours. It uses the clock, because the
-    command prints ages.
+    """Return the finding about a bundle that has been in state Releasing for two hours.
+
+    The start time is relative to the present time, because the command prints how long ago it was.
     """
     now = round(time.time() * 1000)
     began = now - round(1000 * _IN_FLIGHT_SECONDS)

@@ -151,7 +151,10 @@ NamespacesOption = Annotated[
     ),
 ]
 AgainOption = Annotated[
-    bool, typer.Option("--again", help="Repeat --namespace and --split of the last takeover, active or ended.")
+    bool,
+    typer.Option(
+        "--again", help="Use the namespaces and the --split value of the last takeover, even if it has ended."
+    ),
 ]
 
 
@@ -177,7 +180,9 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         namespaces = _namespaces(namespace or [])
         if again:
             if namespaces or split != "brokers":
-                raise CliError("--again repeats --namespace and --split of the last takeover: omit them with it", USAGE)
+                raise CliError(
+                    "--again uses --namespace and --split of the last takeover: omit these two options", USAGE
+                )
             split, namespaces = wiring().last_takeover(settings)
 
         def change(dry: bool, tell: Callable[[str], None]) -> Json:

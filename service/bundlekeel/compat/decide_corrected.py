@@ -68,7 +68,10 @@ class ModularTurn:
 
 @dataclass(slots=True)
 class CorrectedDecider:
-    """Decides input lines of both load managers with a strategy of Bundlekeel, and keeps its memory between them."""
+    """Plans moves for each input line (load reports of either load manager) with a strategy of Bundlekeel.
+
+    `memory`: state of the strategy, kept from one line to the next. `turn`: last input line; None before the first.
+    """
 
     params: Parameters
     seed: int = 0

@@ -233,7 +233,7 @@ def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts
 
 
 def _gain(times: float | Floats) -> Floats:
-    """Return the share (0 to 1) of a change that a mean has followed after `times` time constants."""
+    """Return the share (0 to 1) of a sudden change that an exponential mean shows after `times` time constants."""
     gain: Floats = -np.expm1(-np.asarray(times))
     return gain
 

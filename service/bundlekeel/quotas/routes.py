@@ -76,7 +76,7 @@ async def get_quota(service: Backend, name: Named) -> Response:
 
 @changes.put("/quotas/{name}", response_model=GroupSetView)
 async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
-    """Create a group, or override one of the settings file."""
+    """Create a quota group, or override the group that has this name in the settings file."""
     try:
         return reply(await service.features["quotas"].put(body.group(name), reason=body.reason, by=body.by))
     except ConfigError as error:

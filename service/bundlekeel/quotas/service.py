@@ -212,7 +212,10 @@ class QuotaService:
         return GroupRemoved(name=name, origin=(declared.origins or {}).get(name, SETTINGS))
 
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
-        """Undo an operator's change or removal of a group of the settings file. Raises NotFound if it is unchanged."""
+        """Undo what operators changed in a quota group, so that the settings file applies again.
+
+        Raises NotFound if no operator changed or removed the group, or if it exists only by an operator's request.
+        """
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 

@@ -187,8 +187,8 @@ async def _members(context: DoctorContext) -> Check:
         by_settings.setdefault(member.settings, []).append(member.id)
     if len(by_settings) > 1:
         apart = "; ".join(some(ids) for ids in by_settings.values())
-        fix = "compare `bundlekeel config show --changed` of their hosts: the leader's file counts"
-        return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
+        fix = "compare `bundlekeel config show --changed` on their hosts: the leader's settings file applies"
+        return Check.warned("sidecars", f"{text}; settings differ between these groups of sidecars: {apart}", fix)
     local = [member for member in members if host_and_port(member.url)[0] in LOOPBACK]
     # A loopback address is fine if all sidecars run on one host: then all have one, with different ports.
     if not local or len(local) == len(urls) == len(set(urls)):

@@ -197,8 +197,8 @@ def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, 
                 "policies",
                 f"isolation policy {policy.name} matches no broker{' as primary' if secondary else ''}"
                 + ("; its patterns are compared with broker ids that contain a port" if with_ports else ""),
-                "write patterns that match host names fully, without ports; bundles whose policy matches no broker do "
-                "not move, and no broker owns them after an unload",
+                "correct its patterns: each must match whole host names, without ports; bundles of a policy without a "
+                "matching broker do not move, and no broker owns them after an unload",
             )
         )
     return checks

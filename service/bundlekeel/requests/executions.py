@@ -66,7 +66,10 @@ class Executions:
             except StoreError as error:
                 # Do not start it: whether the request was removed is unknown. If it still exists, the next call
                 # takes it.
-                task.update(state="failed", detail=f"could not be taken from the store: {error}")
+                task.update(
+                    state="failed",
+                    detail=f"not started, because the leader could not write to the metadata store: {error}",
+                )
                 raise
             await self._run_step(task, partial(self._carry_out, task, body), epoch)
         self._unloads = [unload for unload in self._unloads if unload.epoch == self._shared_state.current_epoch()]

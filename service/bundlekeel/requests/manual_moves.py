@@ -75,8 +75,10 @@ class ManualMoveView(Answer):
         Doc("obstacles of the bundle or its brokers; see `held` for mode and pauses"),
     ]
     sentence: Sentence
-    target: Annotated[str | None, Doc("broker that receives the bundle; null: a split, or the bundle stays")] = None
-    move: Annotated[MoveView | None, Doc("the move; null: a split, or the bundle stays")] = None
+    target: Annotated[
+        str | None, Doc("broker that receives the bundle; null if the request is a split or the bundle stays")
+    ] = None
+    move: Annotated[MoveView | None, Doc("planned move; null if the request is a split or the bundle stays")] = None
     candidates: Annotated[list[CandidateView], Doc("all other brokers as targets, with reasons against them")] = field(
         default_factory=list
     )

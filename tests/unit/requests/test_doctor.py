@@ -152,7 +152,9 @@ async def test_sidecars_whose_settings_differ_are_named() -> None:
         await other.take_seat(Member(id=name, url=f"http://{name}:8090", settings=settings), seats=9)
         check = named(await examine(sidecar.doctor_context()), "sidecars")
         assert check.ok == ok
-    assert check.severity == "warning" and check.detail.endswith("their settings differ: a, h1; h3")
+    assert check.severity == "warning" and check.detail.endswith(
+        "settings differ between these groups of sidecars: a, h1; h3"
+    )
     assert "config show --changed" in check.fix
 
 

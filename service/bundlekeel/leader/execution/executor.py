@@ -390,7 +390,10 @@ class Executor:
         prepare: Callable[[SplitChildren], None],
         on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
-        """Split bundles of this term, one at a time. `prepare` receives the new bundles right before each call."""
+        """Split bundles one at a time. Does nothing if `epoch` is not the leader's present term.
+
+        `prepare` is called right before each split request to a broker, with the bundles that the split will create.
+        """
         if self._splitter is None or epoch != self._epoch:
             return []
         outcomes = []

@@ -208,7 +208,10 @@ class Gate:
     # --- the checks, in their order ---
 
     def _migrating(self) -> Obstacle | None:
-        """Return an obstacle if a store migration runs or is completed, or failed after the snapshot was read."""
+        """Return an obstacle if a migration of the metadata store is running or completed.
+
+        After a failed migration, the obstacle remains until a new snapshot is read.
+        """
         state, picture = self.metadata.migration_now, self._picture
         if state != self._migration:
             self._migration, self._migration_boot = state, self.clock.boot()

@@ -155,7 +155,7 @@ class Leadership:
             fault = str(error)
         # 0 seconds: the first connection is not established yet.
         if fault and fault != self.fault and self._coordination.session_seconds:
-            _log.warning("leadership turn failed; retrying at the next heartbeat", error=fault)
+            _log.warning("could not renew or acquire leadership; retrying at the next heartbeat", error=fault)
         self.fault = fault
         if self.epoch is not None and not self.leading:
             self._drop("deadline passed")

@@ -293,8 +293,8 @@ class _Run:
     def _version(self) -> None:
         """Keep the brokers with the latest version, if `preferLaterVersions` is on.
 
-        If a version cannot be read, modular brokers add all candidates of the policies again, and extensible ones
-        continue with the present candidates.
+        If a version cannot be read, the extensible load manager keeps all present candidates. The modular load manager
+        starts again from all brokers that the policies allow.
         """
         brokers = self.snapshot.brokers
         if not self.policies.prefer_later_versions or not self.left.any():

@@ -129,7 +129,10 @@ def _namespace_counts(bundles: BundleTable, stored: Mapping[str, int]) -> list[i
 
 
 def _left_alone(inputs: Situation, candidates: Sequence[_Candidate]) -> dict[int, tuple[Code, str]]:
-    """Return the code of each candidate (row) whose split the settings, an operator or a partial takeover exclude."""
+    """Return a code and an empty detail for each candidate that must not be split, by row.
+
+    The settings or an operator exclude such a bundle, or a partial takeover does not include its namespace.
+    """
     excluded = excluded_bundles(inputs.snapshot, inputs.guard, inputs.params, inputs.snapshot.wall_ms)
     outside = not_taken_over(inputs.snapshot.bundles, inputs.guard)
     rows = [item.row for item in candidates if excluded[item.row]]

@@ -132,9 +132,11 @@ class BrokerConfig:
         return [values for _, values, _ in self._entries.values() if _other_store(values, *self._stores)]
 
     async def _follow_store(self) -> None:
-        """Read policies from the configuration store that most brokers use.
+        """Read policies from the brokers' configuration store, if the sidecar's settings do not name one.
 
-        A single broker must not select that store, because the sidecar sends its credentials there."""
+        More than half of the brokers must report the same address. One wrong broker must not choose it, because the
+        sidecar sends its own ZooKeeper credentials to this address.
+        """
         metadata, setting = self._stores
         brokers: dict[tuple[frozenset[str], str], list[dict[str, str]]] = {}
         for values in [] if setting else self._elsewhere():

@@ -86,7 +86,11 @@ class RateSignals:
         )
         self._checked_boot = self._clock.boot()
         if self.memory.allowed != before.allowed:
-            _log.info("adaptive rate changed the moves per cycle", moves=self.memory.moves, reason=self.memory.reason)
+            _log.info(
+                "limit of moves per cycle adapted to the latency and errors of clients",
+                moves=self.memory.moves,
+                reason=self.memory.reason,
+            )
 
     def _select(self, brokers: list[str], concerned: frozenset[str]) -> list[str]:
         if len(brokers) <= MOST:

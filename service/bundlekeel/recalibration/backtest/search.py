@@ -235,7 +235,7 @@ def saving(
 
 
 def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
-    """Return the parameters of a strategy that did not change the results when they alone were changed."""
+    """Return the parameters of a strategy without effect: changing only this parameter did not change the results."""
     own = changes_to(strategy, space.base)
     plain = tried.results[_candidate(strategy, own).key]
     same: dict[str, bool] = {}

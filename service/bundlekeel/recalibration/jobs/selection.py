@@ -63,7 +63,10 @@ def select(
     held_out: Collection[int],
     reach: float,
 ) -> Selection:
-    """Select the proposal among thresholds of the active strategy, and give advice about the other candidates."""
+    """Select which tested thresholds of the active strategy to propose.
+
+    The selection also contains advice if larger changes, another strategy or another cycle interval may be better.
+    """
     near = adoptable(tried)
     choice = choose(near, train=train, held_out=held_out, tolerance=depth.tolerance, seed=depth.seed)
     others = best_of_others(tried, base, train, depth.tolerance)

@@ -132,7 +132,10 @@ class Recorder:
             try:
                 self._places = await self._in(self._writer, self._open)
             except StoreError as error:
-                _log.warning("history cannot be recorded; opening log and store again later", error=str(error))
+                _log.warning(
+                    "history is not recorded yet, because its local log or its store cannot be opened; retrying",
+                    error=str(error),
+                )
                 await asyncio.sleep(RETRY_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_on())

@@ -94,8 +94,10 @@ def adoption(
     now_ms: int,
     trial_seconds: float,
 ) -> Adopted:
-    """Return the adoption of the proposal `document`. Values of the present adoption `now` that still apply are
-    kept."""
+    """Return the adoption of the proposal `document`.
+
+    `now`: the present adoption. Thresholds that only `now` contains keep their values, if these still override `base`.
+    """
     earlier: Mapping[str, float] = adopted_values(base, now)
     values = {**earlier, **document.values}
     unjudged: tuple[Adopted, ...] = ()
