@@ -846,7 +846,7 @@ export interface ManualMoveView {
   kind: "transfer" | "unload" | "split";
   /** load of each broker before and after */
   loads: (BrokerLoad)[];
-  /** the move; null: a split, or the bundle stays */
+  /** planned move; null if the request is a split or the bundle stays */
   move: MoveView | null;
   /** requested bundle or topic */
   name: string;
@@ -862,7 +862,7 @@ export interface ManualMoveView {
   source: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second operator) */
   state: "planned" | "waiting" | "proposed";
-  /** broker that receives the bundle; null: a split, or the bundle stays */
+  /** broker that receives the bundle; null if the request is a split or the bundle stays */
   target: string | null;
   /** id of the task; null: a dry run, or not approved yet */
   task: string | null;
