@@ -164,7 +164,7 @@ async def test_of_many_brokers_ten_are_named() -> None:
     cluster.source.put(*(report(name, {}, last_update=cluster.clock.wall_ms()) for name in names))
     sidecar = await FakeSidecar(cluster).lead()
     check = named(await examine(sidecar.doctor_context()), "bandwidth")
-    assert not check.ok and check.detail.count(":8080") == 10 and " and 5 more: traffic" in check.detail
+    assert not check.ok and check.detail.count(":8080") == 10 and " and 5 more: their traffic" in check.detail
 
 
 async def test_brokers_that_share_a_machine_are_found_although_samples_differ() -> None:
@@ -201,7 +201,7 @@ async def test_shedding_brokers_are_an_error_only_before_acting() -> None:
 async def test_brokers_that_split_again_are_a_warning_once_that_was_taken_over() -> None:
     sidecar = await FakeSidecar(FakeCluster()).lead()
     free = named(await examine(sidecar.doctor_context()), "brokers' own splits")
-    assert free.ok and f"on at {', '.join(BROKERS)}; they unload" in free.detail
+    assert free.ok and f"on at {', '.join(BROKERS)}; they also unload" in free.detail
     record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={SPLITTING: None}, runtime={})
     await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
     check = named(await examine(sidecar.doctor_context()), "brokers' own splits")
