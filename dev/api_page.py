@@ -135,7 +135,7 @@ class Example:
 
 
 def examples(document: dict[str, Any]) -> Iterator[Example]:
-    """Yield the example requests of each route. Raises KeyError if the document has none for a route."""
+    """Yield the example requests of each route. Raises KeyError if the document lacks the example of a route."""
     schemas = document["components"]["schemas"]
     for path, item in document["paths"].items():
         for method, operation in item.items():

@@ -96,8 +96,8 @@ def apache_values() -> str:
 
 def values_schema() -> str:
     """Return values.schema.json. Below `settings` it has the sidecar's setting keys, so that Helm refuses the same
-    errors, and descriptions, which Artifact Hub and editors show. Parts of a pod have Kubernetes' own schema: an
-    unknown field in the policy would keep brokers from starting.
+    errors, and descriptions, which Artifact Hub and editors show. Parts of a pod have Kubernetes' own schema, because
+    an unknown field in the admission policy would keep brokers from starting.
     """
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     settings: dict[str, Any] = {}
@@ -131,7 +131,7 @@ def values_schema() -> str:
 
 
 def _kubernetes(kind: str) -> dict[str, Any]:
-    """Return Kubernetes' own schema of a kind, without descriptions. A volume has details of some types only."""
+    """Return Kubernetes' own schema of a kind, without descriptions. Of volumes, only some types are in detail."""
     folder = Path(str(files("kubernetes_validate"))) / "kubernetes-json-schema" / f"v{KUBERNETES}-local-strict"
     definitions = json.loads((folder / "_definitions.json").read_text(encoding="utf-8"))["$defs"]
 

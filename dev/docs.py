@@ -1,7 +1,7 @@
 """Reference pages and the example of settings, generated from the code: `python -m dev.docs write|check`.
 
-A page is a (path, function) pair in `PAGES`; another generator appends its own. `check` writes nothing, names every
-page that differs from the code, and exits with 1.
+A page is a (path, function) pair in `PAGES`; another generator appends its own pairs. `check` writes nothing, names
+every page that differs from the code, and exits with 1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SAMPLED = ("docs/operations/**/*.md",)
 # The first code of each group, in the order of the enum.
 _GROUPS = {
     Code.OVERLOADED: "Verdicts, in Pulsar's words",
-    Code.SOLE_BROKER: "Verdicts, ours",
+    Code.SOLE_BROKER: "Verdicts that only Bundlekeel has",
     Code.SAME_BROKER: "Refusals of a candidate",
     Code.OWNER_CHANGED: "Moves that did not start, or did not end as requested",
     Code.SPLITTING: "Splits that are not made",

@@ -119,8 +119,8 @@ def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, fram
 
 
 def write(world: World, place: str | Path, *, poison: str = "", cluster: str = "") -> ParquetStore:
-    """Write all days below a directory or URI. `poison`: one of `POISONS`, empty: none. `cluster`: the cluster name in
-    the files, empty: none. Raises ValueError if `poison` is unknown.
+    """Write all days below a directory or URI. `poison`: one of `POISONS`, empty: no fault. `cluster`: the cluster name
+    in the files, empty: no name. Raises ValueError if `poison` is unknown.
     """
     if poison and poison not in POISONS:
         raise ValueError(f"{poison!r} is none of {', '.join(POISONS)}")

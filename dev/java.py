@@ -41,9 +41,7 @@ def find_java() -> Path | None:
 
 
 def installed_java(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the machine's own `java` of version 17 or newer, from JAVA_HOME or else from the PATH; None if there is
-    none.
-    """
+    """Return the machine's own `java` of version 17 or newer, from JAVA_HOME or else from the PATH; or None."""
     return next((java for java in _candidates(environment) if java_version(java) >= OLDEST_JAVA), None)
 
 

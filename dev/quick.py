@@ -1,8 +1,8 @@
 """Check what changed since the branch began, within a minute: `make quick`.
 
 It checks format, lint and types of the changed Python files, and runs the nearest tests: those that import a changed
-module or are named after it. If there are none, it runs the tests of the modules that import the changed module. Run
-`make check` as well.
+module or are named after it. If there are no such tests, it runs the tests of the modules that import the changed
+module. Run `make check` as well.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ situation that the page is about. Pages have a mark before each sample:
 
     <!-- sample: COMMAND; SITUATION; LINES -->
 
-LINES is a list of texts, separated by commas. Only lines that start with one of them are shown, with the lines that
-continue them. `…` replaces the other lines. Without LINES all are shown. The mark `<!-- file: PATH -->` shows a source
-file.
+LINES is a list of texts, separated by commas. Only lines that start with one of these texts are shown, with the lines
+that continue them. `…` replaces the other lines. Without LINES all lines are shown. The mark `<!-- file: PATH -->`
+shows a source file.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Situation:
 
     `prepare`: function that brings the sidecar into this state. `results`: by method of the service, a function that
     changes the response; `state`: changed fields in the response of `state`. `verdict`: verdict of the last cycles;
-    None: the real ones. `checks`: results of `doctor` and the probes; empty: the real ones. `records`: records of the
-    journal; empty: the real ones. `sheds`: whether the brokers' own shedding is on.
+    None: do not replace it. `checks`, `records`: results of `doctor` and the probes, and records of the journal; empty:
+    do not replace them. `sheds`: whether the brokers' own shedding is on.
     """
 
     params: Parameters = field(default_factory=Parameters)
@@ -226,8 +226,9 @@ def _published(messages: float) -> RatesView:
 
 
 def _in_flight(_: object) -> list[ChannelFinding]:
-    """Return the finding about a bundle that has been in state Releasing for two hours. It uses the clock, because the
-    command prints ages.
+    """Return the finding about a bundle that has been in state Releasing for two hours.
+
+    The start time is relative to the present time, because the command prints how long ago it was.
     """
     now = round(time.time() * 1000)
     began = now - round(1000 * _IN_FLIGHT_SECONDS)
@@ -268,8 +269,8 @@ _OWN_SPLITS: Final = {
     "wall_ms": NOW_MS,
     "event": "appeared",
     "code": Code.BROKERS_SPLIT_THEMSELVES.value,
-    "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {COOL} split by themselves again, though the takeover turned "
-    "that off",
+    "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {COOL} split bundles themselves again, although the "
+    "takeover turned that off",
 }
 _EFFECT: Final = Effect(
     source=HOT, target=QUIET, bundles=(BUNDLE,), at_ms=NOW_MS, begun_ms=NOW_MS - 300_000, predicted=0.11,
@@ -319,7 +320,7 @@ _NO_POLICIES: Final = Check.failed(
     "check `configuration_store` in the settings; nothing moves until then",
 )
 _LATE: Final = Check.failed(
-    "cycles", "last one ended 605 s ago", "restart this sidecar; its intents are settled by the next leader"
+    "cycles", "the last cycle ended 605 s ago", "restart this sidecar; its intents are settled by the next leader"
 )
 _PUT_ASIDE: Final = EndedView(
     by="deadman (root@failsafe-1)", reason="no cycle was completed for 604 s", wall_ms=NOW_MS, deadman=True
@@ -406,7 +407,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "skewed": Situation(results={"quotas.group": _skewed}),
     "quota exceeded": Situation(),
     "second balancer": Situation(
-        mode="act", state=_stopped(Code.SECOND_BALANCER, f"undone: {BUNDLE}; resting until 14:45:10Z")
+        mode="act", state=_stopped(Code.SECOND_BALANCER, f"undone moves of {BUNDLE}; no moves until 14:45:10Z")
     ),
     "no store": Situation(checks=(_NO_STORE,)),
     "store migrated": Situation(checks=(_migrated(),)),

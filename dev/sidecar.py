@@ -95,7 +95,7 @@ class Sidecar:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs (a paused one does)."""
+        """Whether the process runs; True for a paused process."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, wait: bool = True) -> Sidecar:
@@ -176,7 +176,7 @@ class Sidecar:
     # --- questions ---
 
     def get(self, path: str, *, raw: bool = False, **query: Any) -> Any:
-        """Send a GET to the unix socket. Return JSON, with `raw` text, or None without a response."""
+        """Send a GET to the unix socket. Return the response as JSON (with `raw`: as text); None: no response."""
         if not self._listening():
             return None
         try:
@@ -270,7 +270,7 @@ class Sidecar:
 
 
 def leader_of(sidecars: list[Sidecar]) -> Sidecar | None:
-    """Return the running sidecar that reports that it leads; None if none does."""
+    """Return the running sidecar that reports that it leads; None: no sidecar leads."""
     return next((item for item in sidecars if item.alive and item.state().get("role") == "leader"), None)
 
 

@@ -32,7 +32,7 @@ _INSTALLED = UI / "node_modules/.package-lock.json"
 
 
 class BuildFailed(RuntimeError):
-    """npm is missing, or the build of the sources failed; the message contains which."""
+    """npm is missing, or the build of the sources failed; the message contains the reason."""
 
 
 def sources() -> list[Path]:

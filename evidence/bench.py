@@ -69,9 +69,8 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One strategy on a cluster with `bundles` bundles in total: Bundlekeel's corrected strategy (`ours`), its exact
-    copy of Pulsar's class (`compat`), and Pulsar's class (`java`). The last two are None if Pulsar does not have this
-    strategy.
+    """One strategy on a cluster with `bundles` bundles in total: Bundlekeel's own strategy (`ours`), its exact copy of
+    Pulsar's class (`compat`), and Pulsar's class (`java`). The last two are None if Pulsar does not have this strategy.
     """
 
     size: str
@@ -122,9 +121,7 @@ def decide() -> Iterator[Ours]:
 
 
 def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int) -> Timing:
-    """Let one program decide on the input `turn`: once without a timer, then `turns` times. Return the durations of
-    these.
-    """
+    """Let one program decide on the input `turn`: once untimed, then `turns` times timed. Return the durations."""
     if isinstance(side, Ours):
         side.send({"reset": reset})
     else:

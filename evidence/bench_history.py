@@ -1,7 +1,7 @@
 """Time the history recorder on a large generated cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
 
 In each cycle some brokers report (each broker once per minute by default), with new loads of all their bundles. Real
-brokers report less: not while their usage changes by less than ten points. The tool prints the seconds that the
+brokers report less often: not while their usage changes by less than ten points. The tool prints the seconds that the
 recorder's thread needs per cycle, per published minute and to rebuild everything, the bytes per day, and the seconds of
 planning for comparison. Then the sidecar's recorder runs while cycles follow each other without a pause. This is the
 worst case, because both share an interpreter. The tool prints how long a cycle plans without and with the recorder, how

@@ -134,7 +134,8 @@ def _imported(_: object) -> bool:
 
 
 def cpu_below() -> float:
-    """Return the CPU seconds of all child processes, direct and indirect. Ended ones count while their parent runs."""
+    """Return the CPU seconds of all child processes, direct and indirect. An ended process counts while its parent
+    runs."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

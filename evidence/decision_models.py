@@ -50,7 +50,7 @@ def advance_waiting(
 ) -> StrategyMemory | None:
     """Return the memory of the strategy after a cycle that moves no bundle; None if only `plan()` can decide that.
 
-    `fewest(broker, score)`: fewest moves that lower the score of the broker in this row by `score`.
+    `fewest(broker, score)`: fewest moves that lower the score of the broker in row `broker` by `score`.
     """
     if memory.active:
         return None

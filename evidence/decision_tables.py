@@ -389,8 +389,8 @@ def _cost(unit: str, first: Floats, second: Floats) -> Floats:
 
 
 def _optimum(world: World, unit: str, price: float) -> float:
-    """Return the lowest possible cost if future loads are known. `price`: cost of a move. Dynamic programming over how
-    many of the twelve changing and of the twelve constant bundles the first broker has.
+    """Return the lowest possible cost if future loads are known. `price`: cost of a move. Uses dynamic programming over
+    the number of changing and of constant bundles on the first broker (up to twelve each).
     """
     count, size = worlds.TELEGRAPH_BUNDLES, float(world.sizes[0])
     mine = np.arange(count + 1, dtype=np.float64)

@@ -34,9 +34,9 @@ _NO_CALLS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<modu
 class Part(NamedTuple):
     """One part: the test that covers it, and the method of a test double that ends it ("": the deepest stack).
 
-    `file` is a glob pattern. `end` can contain several names, with `|` between them, because older commits have
-    other test doubles. `through`: text that one of the frames contains, where the test calls the same end in
-    another way as well.
+    `file` is a glob pattern. `end` can contain several names, with `|` between them, because older commits have other
+    test doubles. `through`: text that a frame of the stack must contain, if the test reaches the same end in several
+    ways.
     """
 
     file: str

@@ -289,7 +289,8 @@ def compared() -> dict[str, Scenario]:
 
 def _cell(scenario: Scenario, rule: Rule, since: int | None = None) -> str:
     """Return a cell of the table: total traffic relative to the limit, and the worst topic's part of its fair share, at
-    the end. `since`: also the number of cycles from this one until the traffic is good (`Outcome.good`).
+    the end. `since`: add the number of cycles from cycle `since` until the traffic is good (`Outcome.good`); None: do
+    not.
     """
     outcome = play(scenario, rule)
     cell = f"{outcome.accuracy()[-1]:.2f} / {outcome.of_fair()[-1].min():.2f}"

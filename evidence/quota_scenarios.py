@@ -159,9 +159,7 @@ class Outcome:
         return good
 
     def cycles_to_settle(self, start: int, end: int | None = None) -> int | None:
-        """Return the number of cycles from `start` until all cycles up to `end` are good; None if the last one is
-        not.
-        """
+        """Return the number of cycles from `start` until all cycles before `end` are good; None: the last is not."""
         good = self.good()[start:end]
         bad = [row for row, item in enumerate(good) if not item]
         if not bad:

@@ -124,8 +124,8 @@ class Cluster:
     def start(self) -> None:
         """Start all processes and return when they are ready.
 
-        Raises ClusterError with the process that failed, its last error lines and the path of its log. Before that, all
-        processes are stopped; the logs are kept.
+        Raises ClusterError with the process that failed, its last error lines and the path of its log. In that case it
+        stops all processes and keeps the logs.
         """
         if self._root is not None:
             raise ClusterError("the cluster was started before; create a new Cluster")

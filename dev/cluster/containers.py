@@ -44,7 +44,7 @@ class ContainerHandle:
         return int(self._container.attrs["State"]["Pid"])
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs (or is paused)."""
+        """Return the exit code; None while the container runs or is paused."""
         self._container.reload()
         state = self._container.attrs["State"]
         return None if state["Running"] else int(state["ExitCode"])
@@ -78,7 +78,7 @@ class ContainerSpawner(Spawner):
     """Starts one container per process. If this process dies, the reaper of testcontainers removes them."""
 
     def __init__(self, published: Callable[[], list[int]]) -> None:
-        """`published`: function that returns the ports to publish; called when they have been chosen."""
+        """`published`: function that returns the ports to publish; called after the ports were chosen."""
         super().__init__()
         self._published = published
         self._started: list[Any] = []

@@ -31,7 +31,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def _is_free(port: int) -> bool:
-    """Return whether no address of the machine uses the port. Binding the wildcard address fails if one does."""
+    """Return whether no address of the machine uses the port. If an address uses it, binding the wildcard address
+    fails."""
     with socket.socket() as probe:
         try:
             probe.bind(("", port))

@@ -30,7 +30,7 @@ class Handle(Protocol):
         """The process id on this machine."""
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return the exit code; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the process ends, and return its exit code. Raises subprocess.TimeoutExpired after `timeout`
@@ -67,11 +67,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs (a paused one does)."""
+        """Whether the process runs; True for a paused process."""
         return self.process is not None and self.process.poll() is None
 
     def running(self) -> Handle:
-        """Return the live process or raise ClusterError."""
+        """Return the running process. Raises ClusterError if it does not run."""
         if self.process is None or not self.alive:
             raise ClusterError(f"{self.name} is not running")
         return self.process
@@ -168,7 +168,7 @@ class Spawner:
 
 
 def telling_lines(log: Path) -> list[str]:
-    """Return the last 12 lines of a log that look like errors; if there are none, its last lines."""
+    """Return the last 12 lines of a log that look like errors; if no line does, the last lines."""
     if not log.is_file():
         return ["(no log was written)"]
     lines = log.read_text(errors="replace").splitlines()

@@ -28,9 +28,9 @@ class ClusterSpec:
     cpu_quota_cores: CPU quota of *each broker*, in cores; None: no cgroup. ZooKeeper and the bookie are never limited.
     broker_memory_mb: heap and direct memory of each broker. Pulsar's defaults are 2,048 and 4,096; a broker with 10,000
         topics needs these for its metrics page.
-    advertise: "bind" advertises the address a broker binds (127.0.1.N); "proxy" advertises 127.0.0.1N for HTTP, where a
-        proxy of the caller must already listen on the same web port (see ``before_brokers`` of ``Cluster``). Clients of
-        the binary protocol always connect directly.
+    advertise: "bind" advertises the address a broker binds (127.0.1.N); "proxy" advertises 127.0.0.(10 + N) for HTTP,
+        where a proxy of the caller must already listen on the same web port (see ``before_brokers`` of ``Cluster``).
+        Clients of the binary protocol always connect directly.
     broker_settings, zk_settings: lines of broker.conf and zoo.cfg; they override the lines of this package.
     data_dir: an empty or missing directory, kept after stop; None: a temporary one, which is kept only if the start
         fails.
@@ -97,8 +97,9 @@ def broker_info(
     secure: bool = False,
     bind_host: str | None = None,
 ) -> BrokerInfo:
-    """Return the addresses of broker ``number`` (from 1). It listens on ``bind_host``, by default 127.0.1.N. With
-    ``advertise="proxy"`` it advertises 127.0.0.1N for HTTP."""
+    """Return the addresses of broker ``number`` (from 1). The broker listens on ``bind_host`` (None: 127.0.1.N, where N
+    is ``number``). Its advertised host for HTTP is ``bind_host`` with ``advertise="bind"``, and 127.0.0.(10 + N) with
+    "proxy"."""
     web, service = ("https", "pulsar+ssl") if secure else ("http", "pulsar")
     bind_host = bind_host or f"127.0.1.{number}"
     advertised_host = bind_host if advertise == "bind" else f"127.0.0.{10 + number}"

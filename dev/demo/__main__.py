@@ -39,8 +39,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m dev.demo",
         description="Balances a real Pulsar cluster on this machine: all load starts on one of three brokers, three "
-        "sidecars take over, the leading one is killed after its first moves. Exit 0 only if the load became even, "
-        "every move landed where asked and no message was lost.",
+        "sidecars take over, the leading one is killed after its first moves. Exit 0 only if the load "
+        "became even, every move reached its target and no message was lost.",
     )
     parser.add_argument(
         "--mode", choices=["modular", "extensible"], default="modular", help="load manager of the brokers"
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument(
         "--stock-stats",
         action="store_true",
-        help="brokers refresh their figures once a minute, as Pulsar ships (takes several minutes)",
+        help="brokers update their statistics once a minute, Pulsar's default (takes several minutes)",
     )
     parser.add_argument("--seed", type=int, default=1, help="of the traffic's skew (default 1)")
     parser.add_argument("--within", type=float, default=420.0, help="seconds until the load must be even (default 420)")

@@ -171,14 +171,14 @@ class Demo:
                     return
 
     def _needed(self, sidecars: list[Sidecar]) -> int:
-        """Return how many moves balance the load if neither hit counts nor budgets delay them: the moves of a dry run,
-        those already made, and those in progress.
+        """Return how many moves balance the load if one measurement is enough and plans have no limits on moves. Counts
+        the moves of a dry run, finished moves and moves in progress.
         """
         sidecar = sidecars[0]
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
         # Extensible brokers are queried one at a time, so the first snapshot can lack some.
         brokers = len(self.outcome.before)
-        sidecar.until(lambda: len(sidecar.picture()) == brokers, "all brokers are in its picture", within=60.0)
+        sidecar.until(lambda: len(sidecar.picture()) == brokers, "its snapshot contains all brokers", within=60.0)
         body = {"ignore_hit_counts": True, "parameters": unlimited}
         needed = 0
 
@@ -255,7 +255,7 @@ class Demo:
                 f"{run.killed} after {run.killed_after_moves} moves, {run.successor} took over in "
                 f"{run.takeover_seconds:.1f} s",
             ),
-            ("landed where asked", done == len(run.moves) > 0, f"{done} of {len(run.moves)} moves"),
+            ("reached the target", done == len(run.moves) > 0, f"{done} of {len(run.moves)} moves"),
             (
                 "no move too many",
                 len(run.moves) <= run.needed_moves + SPARE_MOVES,
@@ -267,7 +267,7 @@ class Demo:
         display.verdicts(self._console, checks)
         passed = all(item[1] for item in checks)
         self._console.print(
-            "[bold green]all of it held[/bold green]" if passed else "[bold red]not all of it held[/bold red]"
+            "[bold green]all checks passed[/bold green]" if passed else "[bold red]not all checks passed[/bold red]"
         )
         self._write_report(checks, passed)
         return passed

@@ -22,7 +22,7 @@ def up() -> None:
 
 
 def write_table() -> None:
-    """Write the page."""
+    """Write docs/reference/kubernetes.md."""
     PAGE.write_text(page(), encoding="utf-8")
 
 

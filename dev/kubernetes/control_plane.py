@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 
 
 class CommandError(RuntimeError):
-    """A command failed. The message is what it wrote."""
+    """A command failed. The message is its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """The file that makes kubectl and helm the administrator."""
+        """The kubeconfig file, with the administrator's credentials."""
         return self.folder / "kubeconfig"
 
     @property
@@ -63,7 +63,7 @@ class ControlPlane:
         return self.run(self.programs / "kubectl", *arguments, stdin=stdin)
 
     def create_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Create a namespace and wait for its service account: without one no pod is admitted."""
+        """Create a namespace and wait for its service account, which every pod needs."""
         metadata = {"name": name, "labels": dict(labels)}
         self.kubectl("create", "-f-", stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
         self.kubectl("wait", "-n", name, "--for=create", f"--timeout={START_SECONDS:.0f}s", "serviceaccount/default")
@@ -73,7 +73,7 @@ class ControlPlane:
 def control_plane(*, api_server: Sequence[str] = ()) -> Iterator[ControlPlane]:
     """Run a control plane with three nodes during the block. `api_server`: more flags of kube-apiserver.
 
-    If this process is killed, the kernel kills the others. Raises ClusterError if one of them does not start.
+    If this process is killed, the kernel kills the control plane. Raises ClusterError if a program does not start.
     """
     programs = ensure()
     folder = Path(tempfile.mkdtemp(prefix="bundlekeel-kubernetes-"))

@@ -1,4 +1,4 @@
-"""Generate docs/reference/kubernetes.md from what the last run of `make kubernetes` recorded."""
+"""Generate docs/reference/kubernetes.md from the records of the last run of `make kubernetes`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _connection(netloc: str, identity: Identity | None) -> http.client.HTTPConne
 def _call(
     method: str, url: str, body: object | None = None, also: Sequence[int] = (), identity: Identity | None = None
 ) -> bytes:
-    """Send a request and return the response. Raises AdminError unless it succeeds or its status is in ``also``."""
+    """Send a request and return the response. Raises AdminError for an error status that is not in ``also``."""
     status, answer = request(method, url, body, identity)
     if status == 500 and b"BadVersion" in answer:  # another client created it at the same time
         status, answer = request(method, url, body, identity)

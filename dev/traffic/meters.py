@@ -56,7 +56,7 @@ class Latencies:
         self._buckets[min(index, BUCKETS - 1)] += 1
 
     def quantile(self, share: float) -> float:
-        """Return the duration (ms) that ``share`` (0..1) of all do not exceed; 0 when there is none."""
+        """Return the duration (ms) that ``share`` (0..1) of all durations do not exceed; 0 before the first ``add``."""
         target = share * sum(self._buckets)
         passed = 0
         for index, count in enumerate(self._buckets):

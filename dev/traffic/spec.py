@@ -37,7 +37,7 @@ class TrafficSpec:
         ``DRAIN_AT_MOST_SECONDS``.
     batching: let the client join messages into batches.
     batch_delay_ms, batch_messages: a batch is sent after this delay, or with this many messages.
-    turn_seconds: seconds after which the rates move on by a third of the list of topics, again and again; 0: never.
+    turn_seconds: seconds between two rotations of the rates, each by a third of the list of topics; 0: no rotation.
     least_rate: lowest rate that a topic gets later (``Traffic.set_rates``); 0: rates are not set.
     identity: credentials of a super-user of a secured cluster, for clients and admin requests.
     """

@@ -23,7 +23,7 @@ MessageKey = tuple[int, int, int]
 class TopicState:
     """Counts, meters and the retry queue of one topic.
 
-    No method calls the Pulsar client, so a thread never waits for the client's lock while it holds this one.
+    No method calls the Pulsar client, so a thread that holds the lock of this object never waits for the client's lock.
     """
 
     def __init__(self, plan: TopicPlan, slowest: float, spec: TrafficSpec, run: int) -> None:

@@ -66,7 +66,7 @@ class Spread:
 
 
 def max_over_mean(loads: Sequence[float]) -> float:
-    """Return the highest load divided by the mean. 1.0: balanced; the number of brokers: one has all load; 0.0: no
+    """Return the highest load divided by the mean. 1.0: balanced; number of brokers: one broker has all load; 0.0: no
     load.
     """
     total = sum(loads)
@@ -127,7 +127,7 @@ def changes(samples: Sequence[Sample]) -> list[Change]:
 
 
 def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | None:
-    """Return the time since which the load was balanced in all samples; None if it is not balanced in the last one."""
+    """Return the time since which the load was balanced in all samples; None: unbalanced in the last sample."""
     since = None
     for sample in samples:
         if not 0 < sample.ratio <= limit:
@@ -154,7 +154,8 @@ def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def median_of(values: Iterable[float | None]) -> float | None:
     """Return the median. None means "not balanced in time" and counts as worse than any number.
 
-    If the number of values is even, the result is the worse of the two middle values, so that it is that of a real run.
+    If the number of values is even, the result is the worse of the two middle values, so that it is always the value of
+    a real run.
     """
     ordered = sorted(math.inf if value is None else value for value in values)
     if not ordered:

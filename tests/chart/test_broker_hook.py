@@ -143,7 +143,7 @@ async def test_what_is_held_lets_the_broker_stop(stage: Stage) -> None:
     [
         Forbidden("the mode is recommend"),
         Conflict("no other broker could take the bundles", difference=[]),
-        SnapshotError("there is no picture of the cluster yet"),
+        SnapshotError("the cluster has not been read yet"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -182,7 +182,7 @@ async def test_back_after_a_first_start_does_nothing(stage: Stage) -> None:
 
 async def drained_by(leader: Connected, bench: Stage, folder: Path, **environment: str) -> str:
     """A drain asked of a sidecar without a seat, whose leader answers in the clear; what the hook says."""
-    bench.service.fail["requests.drain"] = SnapshotError("there is no picture of the cluster yet")
+    bench.service.fail["requests.drain"] = SnapshotError("the cluster has not been read yet")
     (folder / "token").write_text("secret-token\n", encoding="utf-8")
     async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -207,7 +207,7 @@ async def test_healthcheck(sidecar: Shop, tmp_path: Path) -> None:
     assert (await _healthcheck(tmp_path / "bundlekeel.sock", "/readyz"))[0] == 0
     sidecar.clock.offset += 3600.0
     code, output = await _healthcheck(tmp_path / "bundlekeel.sock")
-    assert (code, "last one ended 3600 s ago" in output) == (1, True)
+    assert (code, "the last cycle ended 3600 s ago" in output) == (1, True)
     code, output = await _healthcheck(tmp_path / "absent.sock")
     assert (code, output.startswith("no answer")) == (1, True)
 

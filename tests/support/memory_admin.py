@@ -343,7 +343,9 @@ class MemoryAdmin:
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
         if "Extensible" in (self._endpoints[broker_id].load_manager if broker_id in self._endpoints else ""):
-            raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
+            raise AdminRefused(
+                f"{broker_id}: reading its metrics would change its load averages", reason="extensible load manager"
+            )
         with self._call("client_signs", broker_id, broker=broker_id):
             return _look_up(self.model.signs, broker_id, f"metrics of {broker_id}: no connections")
 

@@ -149,7 +149,7 @@ def ask_for_a_plan(page: Page) -> None:
     """At first sight, since nothing waits in a test; a new one where there is one already."""
     view(page, "Plan")
     page.get_by_label("Skip the waiting period").check()
-    page.get_by_role("button", name=re.compile("^Ask for a (new )?plan$")).click()
+    page.get_by_role("button", name=re.compile("^Request a (new )?plan$")).click()
     page.get_by_role("region", name="Moves").wait_for()
 
 

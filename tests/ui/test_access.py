@@ -17,7 +17,7 @@ def test_axe_finds_nothing_serious(watched: ServedSidecar, open_page: Open, axe:
     for name in VIEWS:
         view(page, name)
         if name == "Plan":
-            page.get_by_role("button", name="Ask for a plan").click()
+            page.get_by_role("button", name="Request a plan").click()
             page.get_by_role("region", name="Moves").wait_for()
         expect(page.get_by_role("main").get_by_text("Asking the sidecar")).to_have_count(0)
         problems += [f"{name}: {line}" for line in findings(page, axe)]
@@ -63,7 +63,7 @@ def test_by_keyboard_alone(watched: ServedSidecar, open_page: Open) -> None:
     tab_to("link", "Plan")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Plan")).to_be_focused()
-    tab_to("button", "Ask for a plan")
+    tab_to("button", "Request a plan")
     page.keyboard.press("Enter")
     page.get_by_role("region", name="Moves").wait_for()
     tab_to("button", "Why shop/orders/0x00000000_0x40000000 moves")

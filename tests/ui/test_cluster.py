@@ -68,7 +68,7 @@ def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, axe: 
     expect(page.locator("#verdict")).to_contain_text("times the mean", timeout=60_000)
     assert findings(page, axe) == []
     view(page, "Plan")
-    expect(page.get_by_text("Asking for a plan needs role operator.")).to_be_visible()
+    expect(page.get_by_text("Requesting a plan needs role operator.")).to_be_visible()
 
     page.get_by_role("button", name="Sign out").click()
     sign_in(page, guarded.tokens, "operator")
@@ -98,12 +98,12 @@ def what_if(page: Page) -> None:
 def executed(page: Page, guarded: Guarded) -> None:
     """Carried out with a reason, watched to its end; the journal has every move."""
     ask_for_a_plan(page)
-    page.get_by_label(re.compile("^Carry out")).fill("even it out")
+    page.get_by_label(re.compile("^Execute ")).fill("even it out")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
-    expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out"))
+    expect(task).to_contain_text(re.compile(r"Requested by the-operator at [\d:]{8} UTC: even it out"))
     expect(task.get_by_role("heading")).to_contain_text("done", timeout=180_000)
-    match = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
+    match = re.search(r"(\d+) of (\d+) reached the requested broker", task.inner_text())
     assert match is not None and match[1] == match[2] != "0"
     view(page, "Journal")
     page.get_by_label("Show").select_option("moves")

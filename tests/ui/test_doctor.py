@@ -39,7 +39,7 @@ def test_doctor(open_page: Open) -> None:
         expect(rows).to_have_count(2)
         expect(page.get_by_role("columnheader", name="What to do next")).to_have_count(0)
         repaired.append(Check.failed("seats", "1 sidecar", "start another one"))
-        page.get_by_label("Also what must hold before the mode is set to act").check()
+        page.get_by_label("Also run the checks for mode act").check()
         expect(page.get_by_role("main").get_by_role("status")).to_have_text("2 checks: 1 failed, 0 warnings, 1 ok")
         arguments = [request["for_act"] for request in served.spied.asked("doctor")]
         assert arguments == [False, False, True], "never by itself"

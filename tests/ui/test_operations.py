@@ -74,7 +74,7 @@ OPERATIONS: dict[str, tuple[str, str, str, list[tuple[str, Any]]]] = {
     "drain": (
         BROKERS[0],
         "Drain",
-        "The drain is asked for.",
+        "The drain is recorded.",
         [
             ("requests.drain", {"dry_run": True, "reason": ""}),
             ("requests.drain", {"dry_run": False, "reason": "disks"}),
@@ -83,7 +83,7 @@ OPERATIONS: dict[str, tuple[str, str, str, list[tuple[str, Any]]]] = {
     "warm": (
         BROKERS[2],
         "Warm",
-        "The warm is asked for.",
+        "The warm is recorded.",
         [("requests.warm", {"dry_run": True, "reason": ""}), ("requests.warm", {"dry_run": False, "reason": "disks"})],
     ),
     "cordon": (BROKERS[0], "Cordon", "The broker is cordoned.", [("requests.cordon", {"reason": "disks"})]),
@@ -142,7 +142,7 @@ def test_a_drain_is_ended(served: ServedShop, tokens: Tokens, open_page: Open) -
     dialog = page.get_by_role("dialog", name=f"End drain of {DRAINING}")
     dialog.get_by_label("Reason").fill("disks are new")
     twice(dialog, "End drain")
-    expect(dialog.get_by_role("status")).to_contain_text("Ended: drain. Bundles may come to the broker again.")
+    expect(dialog.get_by_role("status")).to_contain_text("Ended: drain. Bundles can move to the broker again.")
     assert requests(served) == [("requests.uncordon", {"broker": DRAINING, "reason": "disks are new"} | OPERATOR)]
 
 
@@ -175,11 +175,11 @@ def test_a_drain_says_how_far_it_is(served: ServedShop, tokens: Tokens, open_pag
     )
     become(obstacle="PutAside", left=2, moved=3, blocked={}, eta_seconds=None, state="draining")
     expect(status).to_contain_text(
-        "(held, 3 of 5 bundles moved, nothing is moved now: the failsafe job restored broker"
+        "(held, 3 of 5 bundles moved, nothing is moved now: the failsafe job turned the brokers'"
     )
     expect(page.locator(".brokers .remark").filter(has_text="drain")).to_contain_text("drain held, 2 left")
     become(left=0, moved=1, blocked={}, eta_seconds=None, state="empty", emptied_ms=NOW_MS + 5 * minute)
-    expect(status).to_contain_text(re.compile(r"\(empty since .*, after 5\smin, 1 bundle moved\)"))
+    expect(status).to_contain_text(re.compile(r"\(empty since .*, emptied in 5\smin, 1 bundle moved\)"))
     become(left=None, moved=1, blocked={}, eta_seconds=None, state="unknown", detail="not registered")
     expect(status).to_contain_text("(unknown, 1 bundle moved, not registered)")
 
@@ -211,7 +211,7 @@ def test_another_address_closes_a_dialog(served: ServedShop, tokens: Tokens, ope
     sign_in(page, tokens, "operator")
     view(page, "Executions")
     page.get_by_role("button", name="Pause", exact=True).click()
-    expect(page.get_by_role("dialog", name="Pause all moving")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Pause all moves")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="Cluster now", level=1)).to_be_focused()
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -232,7 +232,7 @@ def test_what_lasts_stands_among_the_executions(served: ServedShop, tokens: Toke
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
     view(page, "Executions")
-    rows = page.get_by_role("list", name="Asked of brokers").get_by_role("listitem")
+    rows = page.get_by_role("list", name="Drains, cordons and warms").get_by_role("listitem")
     for row, (broker, text) in enumerate(zip(BROKERS, ("Warm by ann", "Drain by ann", "Cordon by ann"), strict=True)):
         expect(rows.nth(row)).to_contain_text(broker)
         expect(rows.nth(row)).to_contain_text(text)
@@ -288,12 +288,12 @@ def test_a_bundle_is_moved(served: ServedShop, tokens: Tokens, open_page: Open) 
     expect(dialog.get_by_role("region", name="Dry run")).to_contain_text("moves with its 1 known topic")
     dialog.get_by_label("To broker").select_option(BROKERS[1])
     expect(dialog.get_by_role("list", name="Moves")).to_contain_text(BROKERS[1])
-    dialog.get_by_text("What each broker would carry with it").click()
+    dialog.get_by_text("Load of each broker with this bundle").click()
     expect(dialog.get_by_role("listitem").filter(has_text=BROKERS[1]).last).to_contain_text("41.0 % → 61.0 %")
-    expect(dialog.get_by_role("listitem").filter(has_text=BROKERS[2])).to_contain_text("not there (policy forbids)")
+    expect(dialog.get_by_role("listitem").filter(has_text=BROKERS[2])).to_contain_text("refused (policy forbids)")
     dialog.get_by_label("Reason").fill("too near")
     twice(dialog, "Move this bundle")
-    expect(dialog.get_by_role("status")).to_contain_text("The move is asked for. It is task req-")
+    expect(dialog.get_by_role("status")).to_contain_text("The move is requested. It is task req-")
     calls = [("unload", "", False, ""), ("transfer", BROKERS[1], False, ""), ("transfer", BROKERS[1], True, "too near")]
     assert [
         (verb, request.get("to", ""), request["execute"], request["reason"])
@@ -312,7 +312,7 @@ def test_a_refused_move_cannot_be_sent(served: ServedShop, tokens: Tokens, open_
     drawer(page, BROKERS[0]).get_by_role("button", name=f"Move {BUNDLE}").click()
     dialog = page.get_by_role("dialog", name="Move a bundle")
     expect(dialog.get_by_role("region", name="Dry run")).to_contain_text("pinned (1 candidate)")
-    expect(dialog).to_contain_text("It cannot be carried out as it stands")
+    expect(dialog).to_contain_text("This move cannot be executed")
     dialog.get_by_label("Reason").fill("all the same")
     expect(dialog.get_by_role("button", name="Move this bundle")).to_be_disabled()
 
@@ -326,7 +326,7 @@ def test_a_proposal_says_that_somebody_has_to_approve(tokens: Tokens, open_page:
         dialog = page.get_by_role("dialog", name="Move a bundle")
         dialog.get_by_label("Reason").fill("too near")
         dialog.get_by_role("button", name="Move this bundle").click()
-        expect(dialog.get_by_role("status")).to_contain_text("A second person has to approve it")
+        expect(dialog.get_by_role("status")).to_contain_text("A second operator must approve it")
 
 
 def test_what_the_api_refuses_is_said(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
@@ -338,11 +338,11 @@ def test_what_the_api_refuses_is_said(served: ServedShop, tokens: Tokens, open_p
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
     dialog = page.get_by_role("dialog", name=f"Drain {BROKERS[0]}")
-    expect(dialog.get_by_role("alert")).to_contain_text("There is no dry run: no other broker takes bundles")
+    expect(dialog.get_by_role("alert")).to_contain_text("The dry run failed: no other broker takes bundles")
     expect(dialog.get_by_role("alert").get_by_role("listitem")).to_have_text(f"{BROKERS[1]} is cordoned")
     expect(dialog.get_by_role("button", name="Drain this broker")).to_be_disabled()
     del served.spied.fail["requests.drain"]
-    dialog.get_by_role("button", name="Ask again").click()
+    dialog.get_by_role("button", name="Try again").click()
     expect(dialog.get_by_role("region", name="Dry run")).to_be_visible()
     served.spied.fail["requests.drain"] = Forbidden("the mode was lowered")
     dialog.get_by_label("Reason").fill("disks")
@@ -356,18 +356,18 @@ def test_all_moving_is_paused_and_resumed(served: ServedShop, tokens: Tokens, op
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     page.get_by_role("button", name="Pause", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Pause all moving")
-    expect(dialog).to_contain_text("No sidecar begins a further move, at once.")
-    dialog.get_by_label("For minutes").fill("1")
+    dialog = page.get_by_role("dialog", name="Pause all moves")
+    expect(dialog).to_contain_text("From now on, no sidecar starts a move.")
+    dialog.get_by_label("Minutes").fill("1")
     dialog.get_by_label("Reason").fill("release")
     twice(dialog, "Pause")
-    expect(dialog.get_by_role("status")).to_contain_text("Moving is paused for 1 minute.")
+    expect(dialog.get_by_role("status")).to_contain_text("Moves are paused for 1 minute.")
     dialog.get_by_role("button", name="Done").click()
     page.get_by_role("button", name="Resume", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Resume moving")
+    dialog = page.get_by_role("dialog", name="Resume moves")
     dialog.get_by_label("Reason").fill("released")
     twice(dialog, "Resume")
-    expect(dialog.get_by_role("status")).to_contain_text("Moving is resumed.")
+    expect(dialog.get_by_role("status")).to_contain_text("Moves are resumed.")
     assert requests(served) == [
         ("pause", {"reason": "release", "seconds": 60.0} | OPERATOR),
         ("resume", {"reason": "released"} | OPERATOR),
@@ -395,7 +395,7 @@ def test_a_followers_page_says_who_acts(served: ServedShop, tokens: Tokens, open
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Cordon", exact=True).click()
     dialog = page.get_by_role("dialog", name=f"Cordon {BROKERS[0]}")
-    expect(dialog).to_contain_text("pod-b answers here and passes this on: the leader, pod-a, acts.")
+    expect(dialog).to_contain_text("This page is served by pod-b, which forwards requests to the leader, pod-a.")
     served.change(leader=None)
     expect(dialog).to_contain_text("No sidecar leads now.")
 
@@ -409,7 +409,7 @@ def test_a_mode_that_carries_nothing_out(served: ServedShop, tokens: Tokens, ope
     panel.get_by_role("button", name="Drain", exact=True).click()
     dialog = page.get_by_role("dialog", name=f"Drain {BROKERS[0]}")
     expect(dialog.get_by_role("region", name="Dry run")).to_be_visible()
-    expect(dialog).to_contain_text("The mode is recommend: the dry run is shown, but nothing is carried out")
+    expect(dialog).to_contain_text("The mode is recommend: the dry run is shown, but nothing is executed")
     expect(dialog.get_by_role("button", name="Drain this broker")).to_be_disabled()
     page.keyboard.press("Escape")
     panel.get_by_role("button", name="Cordon", exact=True).click()
@@ -440,11 +440,11 @@ def test_bars_say_what_was_asked_for(served: ServedShop, tokens: Tokens, open_pa
     }
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
-    rows = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    rows = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
     for broker, states in (
-        (BROKERS[0], ("▲ warming", "▽ to be relieved", "report 12 s")),
+        (BROKERS[0], ("▲ warming", "▽ should give bundles", "report 12 s")),
         (DRAINING, ("▼ drain", "report 47 s")),
-        (CORDONED, ("⊘ cordoned", "~ settling after moves", "→ 1 bundle on the way to it")),
+        (CORDONED, ("⊘ cordoned", "~ settling after moves", "→ 1 bundle in transit to it")),
     ):
         row = rows.filter(has_text=short(broker))
         for state in states:
@@ -467,10 +467,10 @@ def test_a_paused_broker_is_said_to_be(served: ServedShop, tokens: Tokens, open_
     served.act(pause)
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
-    expect(page.get_by_role("list", name="Brokers, busiest first").get_by_text("‖ paused")).to_have_count(1)
+    expect(page.get_by_role("list", name="Brokers, most loaded first").get_by_text("‖ paused")).to_have_count(1)
     expect(page.get_by_role("img", name=re.compile(rf"^{BROKERS[0]}: .*, paused"))).to_be_visible()
     status = drawer(page, BROKERS[0]).get_by_role("status")
-    expect(status).to_contain_text(re.compile(r"Pause by ann since .*: audit \(until somebody ends it\)"))
+    expect(status).to_contain_text(re.compile(r"Pause by ann since .*: audit \(until resumed\)"))
 
 
 def test_by_keyboard_on_a_phone(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
@@ -506,20 +506,20 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
         expect(dialog.get_by_role("region", name="Dry run")).to_contain_text("2 bundles leave")
         dialog.get_by_label("Reason").fill("disks")
         dialog.get_by_role("button", name="Drain this broker").click()
-        expect(dialog.get_by_role("status")).to_contain_text("The drain is asked for.")
+        expect(dialog.get_by_role("status")).to_contain_text("The drain is recorded.")
         expect(page.locator("button", has_text="End drain")).to_have_count(1)
         dialog.get_by_role("button", name="Done").click()
         expect(page.get_by_role("heading", name=f"Broker {broker}")).to_be_focused()
         page.get_by_role("button", name="Close").click()
         row = (
-            page.get_by_role("list", name="Brokers, busiest first")
+            page.get_by_role("list", name="Brokers, most loaded first")
             .get_by_role("listitem")
             .filter(has_text=short(broker))
         )
         expect(row).to_contain_text("▼ drained, empty")
         assert all(owner.broker_id != broker for owner in served.cluster.model.owners.values())
         view(page, "Executions")
-        items = page.get_by_role("list", name="Asked of brokers").get_by_role("listitem")
+        items = page.get_by_role("list", name="Drains, cordons and warms").get_by_role("listitem")
         items.get_by_role("button", name="End drain").click()
         dialog = page.get_by_role("dialog", name=f"End drain of {broker}")
         dialog.get_by_label("Reason").fill("done")
@@ -539,7 +539,7 @@ def test_why_a_bundle_stays_leads_to_a_move(tokens: Tokens, open_page: Open) -> 
         ask_for_a_plan(page)
         page.locator(".refusals summary").first.click()
         page.locator(".refusals").get_by_role("button").first.click()
-        page.get_by_role("button", name="Move it by hand").click()
+        page.get_by_role("button", name="Move manually").click()
         dialog = page.get_by_role("dialog", name="Move a bundle")
         expect(dialog.get_by_role("region", name="Dry run")).to_contain_text(HOT)
         expect(dialog.get_by_label("To broker").get_by_role("option")).to_have_count(3)

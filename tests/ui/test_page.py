@@ -31,7 +31,7 @@ def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Op
     page = open_page(watched.url, scheme=scheme)
     expect(page.locator("#verdict")).to_have_text(VERDICT)
     assert page.url.endswith("/ui/"), "the bare address leads to the page"
-    bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
     expect(bars).to_have_count(3)
     expect(bars.first).to_contain_text(short(HOT))
     expect(bars.first).to_contain_text("83 %")
@@ -69,18 +69,18 @@ def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, scheme: str) ->
     moves = page.get_by_role("region", name="Moves").get_by_role("row")
     assert moves.count() == 5
     expect(page.locator(".planline")).to_have_text(
-        "4 moves: the busiest broker goes from 2.44 to 1.06 times the mean share of capacity."
+        "4 moves: the most loaded broker goes from 2.44 to 1.06 times the mean share of capacity."
     )
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(3)
     expect(pairs.filter(has_text=short(HOT))).to_contain_text("83.0 %")
     expect(page.locator(".refusals summary").first).to_contain_text("candidate")
-    expect(page.get_by_text("The mode is recommend: nothing is carried out.")).to_be_visible()
+    expect(page.get_by_text("The mode is recommend: nothing is executed.")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
     drawer = page.get_by_role("dialog", name="Why this move")
     expect(drawer).to_contain_text("Rule avg, threshold")
     expect(drawer.get_by_role("row").nth(1)).to_contain_text(f"from {HOT}")
-    expect(drawer).to_contain_text("The bundle nowBy the last cycle, not by this plan.")
+    expect(drawer).to_contain_text("The bundle nowState in the last cycle, not in this plan.")
     expect(drawer.get_by_text("Asking the sidecar")).to_have_count(0)
     assert watched.cluster.model.owners == before
 
@@ -91,14 +91,14 @@ def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
     view(page, "What if")
     expect(page.get_by_label("Strategy").get_by_role("option", name="threshold", exact=True)).to_have_count(1)
     page.get_by_label("broker-2.pulsar:8080").check()
-    page.get_by_label("All traffic, times").fill("0.5")
+    page.get_by_label("Factor for all traffic").fill("0.5")
     page.get_by_label("Skip the waiting period").check()
     page.get_by_role("button", name="Plan with these changes").click()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(2)
     expect(pairs.filter(has_text=short(HOT))).to_contain_text(re.compile(r"4\d\.\d\s%"))
     expect(page.get_by_text("This is a what-if")).to_be_visible()
-    expect(page.get_by_text("The busiest broker is at")).not_to_contain_text(re.compile(r"\d%"))
+    expect(page.get_by_text("The most loaded broker is at")).not_to_contain_text(re.compile(r"\d%"))
     page.get_by_label("Strategy").select_option("threshold")
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("with strategy threshold")).to_be_visible()
@@ -120,7 +120,7 @@ def test_what_if_there_were_more_brokers(watched: ServedSidecar, open_page: Open
     page.get_by_role("button", name="Plan with these changes").click()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(4)
-    expect(page.get_by_text("When finished: the busiest broker has")).to_contain_text(
+    expect(page.get_by_text("When finished: the most loaded broker has")).to_contain_text(
         re.compile(r"\d+ moves in \d cycles")
     )
     for name in ("new-1", "new-2"):
@@ -140,13 +140,13 @@ def test_an_operator_executes_and_watches(guarded: ServedSidecar, tokens: Tokens
     expect(page.locator("#verdict")).to_have_text(YET)
     ask_for_a_plan(page)
     rows = page.get_by_role("region", name="Moves").get_by_role("row").count() - 1
-    page.get_by_label(f"Carry out {rows} moves").fill("even it out before the sale")
+    page.get_by_label(f"Execute {rows} moves").fill("even it out before the sale")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
-    expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out before the sale"))
+    expect(task).to_contain_text(re.compile(r"Requested by the-operator at [\d:]{8} UTC: even it out before the sale"))
     expect(task).to_contain_text("running")
     expect(task.get_by_role("progressbar")).to_be_visible()
-    expect(task).to_contain_text(f"{rows} of {rows} landed where asked", timeout=40_000)
+    expect(task).to_contain_text(f"{rows} of {rows} reached the requested broker", timeout=40_000)
     expect(task.get_by_role("heading")).to_contain_text("done")
     expect(page.locator("#verdict")).to_contain_text("Balanced")
     view(page, "Journal")
@@ -162,11 +162,11 @@ def test_an_operator_stops_a_task(guarded: ServedSidecar, tokens: Tokens, open_p
     page = open_page(guarded.url)
     sign_in(page, tokens, "operator")
     ask_for_a_plan(page)
-    page.get_by_label(re.compile("^Carry out")).fill("try")
+    page.get_by_label(re.compile("^Execute ")).fill("try")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text("running")
-    task.get_by_label("Stop: no further move is begun").fill("not now")
+    task.get_by_label("Stop: no further move starts").fill("not now")
     task.get_by_role("button", name="Stop this task").click()
     guarded.sidecar.admin.seconds = 0.0  # type: ignore[attr-defined]
     expect(task.get_by_role("heading")).to_contain_text("stopped", timeout=40_000)
@@ -193,14 +193,16 @@ def test_proposals_and_what_became_of_them(tokens: Tokens, open_page: Open) -> N
         assert first.evaluate(UNLOAD, [bundle, "too early"]) == 200
         decide(second, "too early", "Discard", "wait")
         ask_for_a_plan(first)
-        first.get_by_label(re.compile("^Carry out")).fill("the sale begins")
+        first.get_by_label(re.compile("^Execute ")).fill("the sale begins")
         first.get_by_role("button", name="Execute this plan").click()
         decide(second, "the sale begins", "Approve", "go on")
-        expect(second.get_by_role("main").locator(".task").first).to_contain_text("landed where asked", timeout=40_000)
+        expect(second.get_by_role("main").locator(".task").first).to_contain_text(
+            "reached the requested broker", timeout=40_000
+        )
         second.get_by_text("2 earlier proposals").click()
         rows = second.locator(".decided").get_by_role("listitem")
         expect(rows.first).to_contain_text(
-            re.compile(r"the sale begins\s*approved and carried out \(the-admin at .*: go on\)")
+            re.compile(r"the sale begins\s*approved and executed \(the-admin at .*: go on\)")
         )
         expect(rows.last).to_contain_text(re.compile(r"too early\s*discarded \(the-admin at .*: wait\)"))
 
@@ -208,10 +210,10 @@ def test_proposals_and_what_became_of_them(tokens: Tokens, open_page: Open) -> N
 def decide(page: Page, proposal: str, answer: str, remark: str) -> None:
     """Approve or discard, as a second operator, the proposal with this reason, until it no longer waits."""
     card = page.get_by_role("main").locator(".task").filter(has_text=proposal)
-    expect(card).to_contain_text("asked by the-operator")
+    expect(card).to_contain_text("proposed by the-operator")
     card.get_by_label(answer, exact=True).fill(remark)
     card.get_by_role("button", name=answer, exact=True).click()
-    expect(page.get_by_role("heading", name="Waiting for a second person")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Waiting for a second operator")).to_have_count(0)
 
 
 def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
@@ -221,22 +223,22 @@ def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Ope
     page = open_page(guarded.url)
     page.get_by_label("Token").fill("bk_wrong")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_text("This token is not valid, or not any more.")).to_be_visible()
+    expect(page.get_by_text("This token is not valid, or has expired.")).to_be_visible()
     sign_in(page, tokens, "viewer")
-    refusal = page.get_by_text("You are the-viewer with role viewer. Asking for a plan needs role operator.")
+    refusal = page.get_by_text("You are the-viewer with role viewer. Requesting a plan needs role operator.")
     view(page, "What if")
     expect(refusal).to_be_visible()
     expect(page.get_by_role("button", name="Plan with these changes")).to_have_count(0)
     view(page, "Plan")
     expect(refusal).to_be_visible()
-    expect(page.get_by_role("button", name="Ask for a plan")).to_have_count(0)
+    expect(page.get_by_role("button", name="Request a plan")).to_have_count(0)
     other = open_page(guarded.url)
     sign_in(other, tokens, "operator")
     ask_for_a_plan(other)
     page.get_by_role("button", name="Show the newest plan").click()
     page.get_by_role("region", name="Moves").wait_for()
     expect(
-        page.get_by_text("You are the-viewer with role viewer. Carrying a plan out needs role operator.")
+        page.get_by_text("You are the-viewer with role viewer. Executing a plan needs role operator.")
     ).to_be_visible()
     expect(page.get_by_role("button", name="Execute this plan")).to_have_count(0)
     expect(page.get_by_role("button", name="Pause")).to_have_count(0)
@@ -264,16 +266,16 @@ def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open
     page = open_page(guarded.url)
     sign_in(page, tokens, "operator")
     page.get_by_role("button", name="Pause").click()
-    drawer = page.get_by_role("dialog", name="Pause all moving")
+    drawer = page.get_by_role("dialog", name="Pause all moves")
     drawer.get_by_label("Reason").fill("release")
-    drawer.get_by_label("For minutes").fill("15")
+    drawer.get_by_label("Minutes").fill("15")
     drawer.get_by_role("button", name="Pause").click()
     drawer.get_by_role("button", name="Done").click()
     until = r"(\d+ \w+ )?\d\d:\d\d:\d\d UTC"  # with the day, if the pause ends after midnight
-    sentence = re.compile(rf"Moving is paused by the-operator until {until} \(for another 1\d\smin\)\s*: release")
+    sentence = re.compile(rf"Moves are paused by the-operator until {until} \(for another 1\d\smin\)\s*: release")
     expect(other.get_by_text(sentence)).to_be_visible()
     ask_for_a_plan(page)
-    expect(page.get_by_text("Moving is paused. Somebody has to resume it first.")).to_be_visible()
+    expect(page.get_by_text("Moves are paused. An operator must resume them first.")).to_be_visible()
 
 
 def test_the_journal_says_what_mends_a_finding(watched: ServedSidecar, open_page: Open) -> None:
@@ -284,7 +286,7 @@ def test_the_journal_says_what_mends_a_finding(watched: ServedSidecar, open_page
     )
     page = open_page(watched.url)
     view(page, "Journal")
-    for kind in ("everything but quiet cycles", "findings"):
+    for kind in ("everything, similar cycles in one line", "findings"):
         page.get_by_label("Show").select_option(kind)
         entry = page.locator(".entry.finding").first
         expect(entry).to_contain_text(sentence)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import os
 import re
 import time
@@ -15,16 +14,15 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.settings.model import ApiSettings
 from tests.support.page_shop import NAMES, NAMESPACES, ten_brokers
 from tests.support.page_world import PacedAdmin, ServedSidecar
 from tests.support.security import Tokens
-from tests.ui.conftest import WIDE, Open, ask_for_a_plan, short, sign_in, view
+from tests.ui.conftest import WIDE, Open, ask_for_a_plan, short, sign_in
 
-PHONE = {"width": 360, "height": 740}
 TALL = {"width": 1120, "height": 820}
 # Moves of the plan that have ended in its picture.
 UNDER_WAY = 3
@@ -55,11 +53,6 @@ def shoot() -> Shoot:
     return keep
 
 
-def to_top(place: Locator) -> None:
-    """Scroll until it is at the top of the picture."""
-    place.evaluate("element => element.scrollIntoView()")
-
-
 def change(served: ServedSidecar, method: str, path: str, **body: object) -> None:
     """Send a request as an operator on the command line."""
     assert served.tokens is not None
@@ -71,7 +64,7 @@ def change(served: ServedSidecar, method: str, path: str, **body: object) -> Non
 
 
 def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
-    """From an imbalance to an executed plan; requests for brokers; quotas; doctor; the API."""
+    """From an imbalance to an executed plan; requests for brokers."""
     # Readers copy addresses from pictures. Where none is kept, nothing else may be in the way.
     port = ApiSettings().port if PICTURES else 0
     with ten_brokers(tokens, UNHURRIED, port) as served:
@@ -86,13 +79,12 @@ def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
         }
         page = open_page(served.url, size=TALL)
         sign_in(page, tokens, "operator")
-        bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+        bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
         expect(bars.filter(has_text=short(DRAINED))).to_contain_text("drain blocked, 1 left", timeout=60_000)
         reported(served)
-        cluster(page, served, open_page, shoot)
-        asking(page, served, open_page, shoot)
+        cluster(page, shoot)
+        asking(page, shoot)
         planning(page, served, shoot)
-        others(page, shoot)
 
 
 def reported(served: ServedSidecar) -> None:
@@ -103,32 +95,23 @@ def reported(served: ServedSidecar) -> None:
     served.cluster.still = True
 
 
-def cluster(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
-    """In light and dark, and on a phone."""
-    assert served.tokens is not None
-    dark, phone = open_page(served.url, scheme="dark", size=TALL), open_page(served.url, size=PHONE)
-    for other, name in ((dark, "page-cluster-dark"), (phone, "page-cluster-phone")):
-        sign_in(other, served.tokens, "operator")
-        expect(other.locator("#verdict")).to_contain_text(short(HOT))
-        expect(other.get_by_text("cordoned")).to_be_visible()
-        shoot(other, name)
+def cluster(page: Page, shoot: Shoot) -> None:
+    """The bars of all brokers."""
+    expect(page.locator("#verdict")).to_contain_text(short(HOT))
+    expect(page.get_by_text("cordoned")).to_be_visible()
     expect(page.get_by_text(re.compile(r"live \d+\ss")).first).to_be_visible()
     expect(page.locator(".facts")).to_contain_text("Takeoverthe whole cluster")
     shoot(page, "page-cluster-light")
     page.set_viewport_size(WIDE)
 
 
-def asking(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
-    """Dry run of a drain, wide and on a phone, and a bundle to be moved."""
-    assert served.tokens is not None
-    phone = open_page(served.url, size=PHONE)
-    sign_in(phone, served.tokens, "operator")
-    for tab, name in ((page, "page-drain"), (phone, "page-drain-phone")):
-        tab.get_by_role("button", name=CALM).click()
-        tab.get_by_role("button", name="Drain", exact=True).click()
-        expect(tab.get_by_role("region", name="Dry run")).to_contain_text("leave")
-        tab.get_by_label("Reason").fill("rack 3 gets new disks")
-        shoot(tab, name)
+def asking(page: Page, shoot: Shoot) -> None:
+    """Dry run of a drain, and a bundle to be moved."""
+    page.get_by_role("button", name=CALM).click()
+    page.get_by_role("button", name="Drain", exact=True).click()
+    expect(page.get_by_role("region", name="Dry run")).to_contain_text("leave")
+    page.get_by_label("Reason").fill("rack 3 gets new disks")
+    shoot(page, "page-drain")
     page.keyboard.press("Escape")
     page.get_by_role("button", name=re.compile("^Move ")).first.click()
     expect(page.get_by_role("region", name="Dry run")).to_be_visible()
@@ -139,7 +122,7 @@ def asking(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) -> 
 
 
 def planning(page: Page, served: ServedSidecar, shoot: Shoot) -> None:
-    """A plan, why, a what-if, and the plan carried out."""
+    """A plan, why, and the plan carried out."""
     ask_for_a_plan(page)
     shoot(page, "page-plan")
     page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
@@ -148,51 +131,14 @@ def planning(page: Page, served: ServedSidecar, shoot: Shoot) -> None:
     expect(why.get_by_text("Asking the sidecar")).to_have_count(0)
     shoot(page, "page-why")
     page.keyboard.press("Escape")
-    view(page, "What if")
-    page.get_by_label("Brokers added").fill("2")
-    page.get_by_label("Skip the waiting period").check()
-    page.get_by_role("button", name="Plan with these changes").click()
-    expect(page.get_by_text("This is a what-if")).to_be_visible()
-    to_top(page.get_by_role("button", name="Plan with these changes"))
-    shoot(page, "page-what-if")
-    ask_for_a_plan(page)
     admin = served.sidecar.admin
     assert isinstance(admin, PacedAdmin)
     admin.takes = UNDER_WAY
-    page.get_by_label(re.compile("^Carry out")).fill("even it out before the sale")
+    page.get_by_label(re.compile("^Execute ")).fill("even it out before the sale")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text(re.compile(f"{UNDER_WAY} of [0-9]+ moves ended"))
     expect(page.locator("#verdict")).to_contain_text(
-        re.compile(r"once the \d+ bundles on the way have arrived\. No further moves")
+        re.compile(r"once the \d+ bundles in transit have arrived\. No further moves")
     )
     shoot(page, "page-execution")
-    admin.takes = math.inf
-    expect(task.get_by_role("heading")).to_contain_text("done", timeout=60_000)
-    view(page, "Journal")
-    page.get_by_label("Show").select_option("moves")
-    expect(page.locator(".entry.move").first).to_be_visible()
-    to_top(page.get_by_role("heading", name="Journal"))
-    shoot(page, "page-journal")
-
-
-def others(page: Page, shoot: Shoot) -> None:
-    """Quotas, doctor, the API."""
-    view(page, "Quotas")
-    card = page.get_by_role("listitem", name="checkout", exact=True)
-    expect(card).to_contain_text("held back now")
-    card.get_by_text("Busiest topics").click()
-    expect(page.get_by_role("region", name="Busiest topics of checkout")).to_be_visible()
-    to_top(page.get_by_role("heading", name="Quotas"))
-    shoot(page, "page-quotas")
-    view(page, "Doctor")
-    expect(page.get_by_role("region", name="Checks")).to_be_visible()
-    expect(page.locator(".planline")).to_contain_text("0 failed, 0 warnings")
-    to_top(page.get_by_role("heading", name="Doctor"))
-    shoot(page, "page-doctor")
-    view(page, "API")
-    page.get_by_label("Show routes with").fill("/drain")
-    page.locator("details.route summary").click()
-    expect(page.get_by_role("region", name="Fields of the request")).to_be_visible()
-    to_top(page.get_by_role("heading", name="API"))
-    shoot(page, "page-api")

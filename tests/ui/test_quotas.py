@@ -105,7 +105,7 @@ def test_no_groups(watched: ServedSidecar, open_page: Open) -> None:
     expect(main.locator("code")).to_contain_text(
         "bundlekeel quota set acme --member t:acme --limit publish_messages=500"
     )
-    expect(main).to_contain_text("This page may only read: sign in with an operator's token")
+    expect(main).to_contain_text("This page is read-only: sign in with an operator's token")
     expect(main.get_by_role("button")).to_have_count(0)
 
 
@@ -157,18 +157,18 @@ def test_topics_and_why(limited: ServedSidecar, open_page: Open) -> None:
     assert lost > rows[BUSY]["loss"]["publish_messages"] == 0
     expect(table.locator("tbody").filter(has_text="payments/cards")).to_contain_text(f"{lost:,.0f} msg/s")
     expect(table.locator("tbody").filter(has_text="orders/checkout").get_by_role("row").first).to_contain_text("none")
-    drawer = page.get_by_role("dialog", name="Why it passes what it passes")
+    drawer = page.get_by_role("dialog", name="Why this rate")
     table.get_by_role("button", name=f"Why {BUSY}").click()
     sentences = api(limited, f"quotas/{quote(BUSY, safe='')}/why")["sentences"]
     expect(drawer.get_by_role("listitem")).to_have_count(len(sentences))
     expect(drawer).to_contain_text(f"In quota group {SHOP}.")
     expect(drawer).to_contain_text("held back")
     page.keyboard.press("Escape")
-    page.get_by_label("Why does a topic pass what it passes?").fill(SKEWED)
+    page.get_by_label("Why does a topic get its rate?").fill(SKEWED)
     page.keyboard.press("Enter")
     expect(drawer).to_contain_text("messages/s published in 4 partitions")
     page.keyboard.press("Escape")
-    page.get_by_label("Why does a topic pass what it passes?").fill("persistent://shop/orders/nowhere")
+    page.get_by_label("Why does a topic get its rate?").fill("persistent://shop/orders/nowhere")
     page.get_by_role("button", name="Explain").click()
     expect(drawer.get_by_role("alert")).to_contain_text("no broker reported persistent://shop/orders/nowhere")
 
@@ -185,8 +185,8 @@ def test_a_late_close_takes_nothing_away(limited: ServedSidecar, open_page: Open
     page = open_page(limited.url)
     view(page, "Quotas")
     page.evaluate(LATE_CLOSE)
-    field = page.get_by_label("Why does a topic pass what it passes?")
-    drawer = page.get_by_role("dialog", name="Why it passes what it passes")
+    field = page.get_by_label("Why does a topic get its rate?")
+    drawer = page.get_by_role("dialog", name="Why this rate")
     topics(page, SHOP).get_by_role("button", name=f"Why {BUSY}").click()
     expect(drawer).to_contain_text(BUSY)
     page.keyboard.press("Escape")
@@ -232,8 +232,8 @@ def test_what_is_wrong_is_explained(open_page: Open) -> None:
         expect(card(page, "acme")).to_contain_text("Throttled for 840 topic-seconds")
         served.act(before_first_cycle)
         served.change()
-        expect(card(page, "acme")).to_contain_text("The leader has not looked at this group yet.")
-        expect(card(page, "acme")).to_contain_text("not looked at yet of 500 msg/s")
+        expect(card(page, "acme")).to_contain_text("The leader has not measured this group yet.")
+        expect(card(page, "acme")).to_contain_text("not measured yet of 500 msg/s")
 
 
 def test_an_operator_removes(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
@@ -245,7 +245,7 @@ def test_an_operator_removes(guarded: ServedSidecar, tokens: Tokens, open_page: 
     drawer = page.get_by_role("dialog", name=f"Remove group {DEVICES}")
     drawer.get_by_label("Reason").fill("contract ended")
     expect(drawer.get_by_role("button", name="Remove this group")).to_be_disabled()
-    drawer.get_by_label("shall no longer be limited by it").check()
+    drawer.get_by_label("End the limits of").check()
     drawer.get_by_role("button", name="Remove this group").click()
     expect(page.get_by_text(f"Group {DEVICES} is removed.")).to_be_visible()
     expect(card(page, DEVICES)).to_have_count(0)
@@ -270,7 +270,7 @@ def test_an_operator_sets_and_changes(guarded: ServedSidecar, tokens: Tokens, op
     drawer.get_by_label("Published bytes").fill("10 parsecs")
     drawer.get_by_label("Reason").fill("noisy")
     drawer.get_by_role("button", name="Set this group").click()
-    expect(drawer.get_by_role("alert")).to_contain_text("Published bytes: “10 parsecs” is no number of bytes")
+    expect(drawer.get_by_role("alert")).to_contain_text("Published bytes: “10 parsecs” is not a number of bytes")
     drawer.get_by_label("Published bytes").fill("1.5MB")
     drawer.get_by_role("button", name="Set this group").click()
     expect(drawer.get_by_role("alert")).to_contain_text("unknown tenant")

@@ -52,7 +52,7 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_have_text(
             re.compile(
-                r"^Balanced: the busiest broker, broker-0, carries 1\.02 times the mean \(50\s%.*49\s%\)\. No moves"
+                r"^Balanced: the most loaded broker, broker-0, carries 1\.02 times the mean \(50\s%.*49\s%\)\. No moves"
             )
         )
         served.change(cycle=cycle("HitCount"))
@@ -62,7 +62,10 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
 
 @pytest.mark.parametrize(
     ("role", "says"),
-    [("leader", "now broker broker-0 carries"), ("follower", "now, as this sidecar sees it, broker broker-0 carries")],
+    [
+        ("leader", "now broker broker-0 carries"),
+        ("follower", "now, with the values of this sidecar, broker broker-0 carries"),
+    ],
 )
 def test_balanced_is_not_said_of_figures_that_are_uneven(open_page: Open, role: str, says: str) -> None:
     """The verdict is the leader's at its last cycle, the figures are those that this sidecar has now: the headline says
@@ -82,7 +85,7 @@ def test_balanced_is_not_said_of_figures_that_are_uneven(open_page: Open, role: 
 
 @pytest.mark.parametrize(
     ("amounts", "text"),
-    [((0, 1, 0), "the bundle on the way has arrived"), ((1, 0, 2), "the 3 bundles on the way have arrived")],
+    [((0, 1, 0), "the bundle in transit has arrived"), ((1, 0, 2), "the 3 bundles in transit have arrived")],
 )
 def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tuple[int, ...], text: str) -> None:
     """The scores count them where they go; a plan that is carried out is not denied."""
@@ -121,7 +124,7 @@ def test_a_name_keeps_its_signs(open_page: Open) -> None:
     with ServedShop() as served:
         served.change(mode="act", acting_obstacle="RecommendOnly", acting_detail=", ".join(BROKERS[:2]))
         page = open_page(served.url)
-        names = page.locator(".head .notice", has_text="no plan is carried out").locator(".whole")
+        names = page.locator(".head .notice", has_text="no plan is executed").locator(".whole")
         expect(names).to_have_text([f"({BROKERS[0]},", f"{BROKERS[1]})."])
 
 
@@ -157,17 +160,17 @@ def test_overloaded_is_above_the_overload_threshold(open_page: Open) -> None:
     """Below it, a broker that bundles should leave is said to be one."""
     with ServedShop() as served:
         page = open_page(served.url)
-        row = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
-        expect(row).to_contain_text("▽ to be relieved")
+        row = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem").first
+        expect(row).to_contain_text("▽ should give bundles")
         expect(row).not_to_contain_text("overloaded")
         served.change(overloaded_ratio=0.8)
         expect(row).to_contain_text("! overloaded")
-        expect(row).not_to_contain_text("to be relieved")
+        expect(row).not_to_contain_text("should give bundles")
 
 
 def many(page: Page) -> None:
     """Sixty brokers as Kubernetes names them."""
-    bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
     expect(bars).to_have_count(60)
     expect(page.locator("#verdict")).to_contain_text(
         re.compile(r"^Broker pulsar-broker-0 carries [\d.]+ times the mean")
@@ -247,7 +250,7 @@ def test_an_idle_cluster_is_not_compared_with_its_mean(open_page: Open) -> None:
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_contain_text("The cluster is idle")
         view(page, "Plan")
-        page.get_by_role("button", name="Ask for a plan").click()
+        page.get_by_role("button", name="Request a plan").click()
         expect(page.locator(".planline")).to_have_text("0 moves: no broker has load.")
         expect(page.get_by_role("list", name="Load of each broker before and after")).not_to_contain_text("→")
         expect(page.get_by_role("main")).not_to_contain_text("0.00")
@@ -291,7 +294,7 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         expect(page.locator(".entry.effect")).to_have_count(0)
         expect(entries.first).to_contain_text("Effect: helped. The peak of the two brokers went down by 20.0")
         expect(entries.first).to_contain_text(re.compile(r"from 10\.4\s% to 10\.1\s% of its capacity"))
-        page.get_by_label("Broker, bundle, person, word").fill("orders/42")
+        page.get_by_label("Broker, bundle, operator or word").fill("orders/42")
         expect(entries).to_have_count(1)
         with page.expect_download() as saved:
             page.get_by_role("button", name="Save as JSON Lines").click()
@@ -340,7 +343,7 @@ def test_quiet_cycles_are_one_line(open_page: Open) -> None:
         expect(entries.nth(2)).to_contain_text("moved number 3000")
         until = page.evaluate("ms => new Date(ms).toLocaleTimeString('en-GB', {timeZoneName: 'short'})", NOW_MS + 6000)
         expect(entries.last).to_contain_text(
-            re.compile(rf"cycle of Balanced \(and 3 cycles like it, until .*{until}\)$")
+            re.compile(rf"cycle of Balanced \(and 3 similar cycles, until .*{until}\)$")
         )
         page.get_by_label("Show").select_option("cycles")
         expect(entries).to_have_count(6 + 1)  # the response is the same for all kinds

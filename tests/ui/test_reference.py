@@ -56,11 +56,11 @@ def test_a_route_with_its_fields_and_an_example(tokens: Tokens, open_page: Open,
             "a dry run, nothing is changed"
         )
         expect(body.get_by_role("row", name="reason")).to_contain_text("string or null")
-        answer = route.get_by_role("region", name="Fields of the answer")
+        answer = route.get_by_role("region", name="Fields of the response")
         expect(answer.get_by_role("row").filter(has_text="moves[].bundle")).to_contain_text("string")
         expect(answer.get_by_role("row").filter(has_text="eta_seconds")).to_contain_text("number or null")
         expect(answer.get_by_role("row").filter(has_text="moves").first).to_contain_text("list of object")
-        expect(route).to_contain_text("409: this is the last broker that is neither cordoned nor drained")
+        expect(route).to_contain_text("409: all other brokers are cordoned or drained")
         words = shlex.split(route.locator("pre").inner_text())
         token, form = "Authorization: Bearer $TOKEN", "Content-Type: application/json"
         assert words[:7] == ["curl", "-s", "-H", token, "-H", form, "-d"]

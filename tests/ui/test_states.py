@@ -61,12 +61,12 @@ PUT_ASIDE = CycleView(
 SAID: dict[str, tuple[Json, str]] = {
     "paused": (
         {"paused": {"reason": "release", "by": "ann", "until_ms": None}},
-        "Moving is paused by ann until somebody resumes it: release",
+        "Moves are paused by ann until an operator resumes them: release",
     ),
-    "no leader": ({"leader": None}, "No sidecar leads now. Nothing is moved until one is elected."),
+    "no leader": ({"leader": None}, "No sidecar leads now. No bundle moves until a leader is elected."),
     "no store": (
         {"store": {"connected": False, "session_seconds": 0}},
-        "The metadata store does not answer. Nothing is moved until it does.",
+        "The metadata store does not respond. No bundle moves until it responds again.",
     ),
     "an obstacle": (
         {
@@ -75,14 +75,14 @@ SAID: dict[str, tuple[Json, str]] = {
             "acting_detail": "by failsafe: no cycle for 10 min",
             "cycle": PUT_ASIDE,
         },
-        "The mode is act, but no plan is carried out now: it was put aside (by failsafe: no cycle for 10 min).",
+        "The mode is act, but no plan is executed now: it was put aside (by failsafe: no cycle for 10 min).",
     ),
     "taken over": (
         {
             "mode": "recommend",
             "takeover": TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=("a/b",), ended=None),
         },
-        "Nothing balances a/b: no plan is carried out, and ann took over the brokers' own shedding at",
+        "Nothing balances a/b: no plan is executed, and the brokers' own shedding is off since the takeover by ann at",
     ),
     "settling": ({"settling": {"sentence": "waits for broker-3 to come back"}}, "waits for broker-3 to come back"),
     "old": ({}, "The last cycle ended"),
@@ -132,8 +132,8 @@ def test_own_shedding_is_told_where_it_is_not_wanted(open_page: Open, name: str)
         served.brokers = {BROKERS[0]: {"sheds_itself": True}}
         served.change(**changed)
         page = open_page(served.url)
-        bar = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
-        expect(bar).to_contain_text("to be relieved")
+        bar = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem").first
+        expect(bar).to_contain_text("should give bundles")
         expect(bar.get_by_text("sheds by itself")).to_have_count(int(message))
 
 
@@ -157,8 +157,8 @@ def test_no_picture_yet(open_page: Open) -> None:
     with ServedShop() as served:
         served.spied.results["brokers"] = always([])
         page = open_page(served.url)
-        expect(page.locator("#verdict")).to_contain_text("There is no picture of the cluster yet.")
-        expect(page.get_by_text("No broker is known yet. The view Doctor tests each connection.")).to_be_visible()
+        expect(page.locator("#verdict")).to_contain_text("The load of the cluster is not known yet.")
+        expect(page.get_by_text("No broker has reported yet. The view Doctor tests each connection.")).to_be_visible()
         del served.spied.results["brokers"]
         served.act(exclude_broker)
         served.change()
@@ -174,7 +174,7 @@ def test_a_sidecar_that_went_away(open_page: Open) -> None:
     page.get_by_role("heading", name="Cluster now").wait_for()
     expect(page.locator(".facts")).to_contain_text("live")
     served.stop()
-    expect(page.get_by_role("alert")).to_contain_text("The sidecar does not answer. What you see is from")
+    expect(page.get_by_role("alert")).to_contain_text("The sidecar does not respond. The values on this page are from")
     expect(page.get_by_role("button", name=BROKERS[0])).to_be_visible()
 
 
@@ -187,15 +187,16 @@ def test_brokers_that_cannot_be_read(open_page: Open) -> None:
         served.brokers = {BROKERS[1]: silent, BROKERS[2]: {"preallocated": coming}}
         page = open_page(served.url)
         notice = page.locator(".head .notice")
-        expect(notice.last).to_contain_text("1 bundle on the way")
-        expect(notice.filter(has_text="no report that can be used")).to_contain_text(
-            f"2 brokers have no report that can be used, and take part in no move: {BROKERS[1]}, broker-3.pulsar:8080."
+        expect(notice.last).to_contain_text("1 bundle is in transit")
+        expect(notice.filter(has_text="no usable load report")).to_contain_text(
+            "2 brokers have no usable load report, so no bundle moves to or from them: "
+            f"{BROKERS[1]}, broker-3.pulsar:8080."
         )
         expect(notice.locator(".whole").last).to_have_text("broker-3.pulsar:8080.")
         expect(notice.filter(has_text="The last cycle ended")).to_contain_text(
             re.compile(r"at \d\d Sept \d\d:\d\d:\d\d UTC")
         )
-        bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+        bars = page.get_by_role("list", name="Brokers, most loaded first").get_by_role("listitem")
         expect(bars.filter(has_text=short(BROKERS[1]))).to_contain_text("stale report")
 
 
@@ -205,16 +206,18 @@ def test_a_sidecar_of_another_release(open_page: Open) -> None:
         page = open_page(served.url, may_break=True)
         page.get_by_role("heading", name="Cluster now").wait_for()
         served.change(version="0.2.0")
-        notice = page.locator(".head .notice").filter(has_text="is of release 0.2.0, this page came with 0.1.0")
+        notice = page.locator(".head .notice").filter(
+            has_text="runs release 0.2.0, but this page is from release 0.1.0"
+        )
         expect(notice.get_by_role("button", name="Reload the page")).to_be_visible()
         page.route("**/api/v1/settings", lambda route: route.fulfill(json=[{"key": "mode"}]))
         view(page, "Settings")
-        expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("may be of another release than the page")
+        expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("may be from different releases")
         view(page, "Journal")
         expect(page.get_by_role("main").get_by_role("alert")).to_have_count(0)
         page.get_by_role("button", name="Reload the page").click()
         expect(page.get_by_role("heading", name="Journal")).to_be_visible()
-        expect(page.locator(".head .notice").filter(has_text="is of release")).to_have_count(0)
+        expect(page.locator(".head .notice").filter(has_text="runs release")).to_have_count(0)
 
 
 def test_nothing_usable_is_said(open_page: Open) -> None:
@@ -223,7 +226,7 @@ def test_nothing_usable_is_said(open_page: Open) -> None:
         page = open_page(served.url, may_break=True)
         page.route("**/api/v1/state", lambda route: route.fulfill(json={"version": "9"}))
         served.change()
-        expect(page.get_by_role("alert")).to_contain_text("This page cannot show what the sidecar answers")
+        expect(page.get_by_role("alert")).to_contain_text("This page cannot show the response of the sidecar")
 
 
 @pytest.mark.parametrize("code", ["Balanced", "HitCount"])
@@ -234,7 +237,7 @@ def test_an_empty_plan_says_so_once(open_page: Open, code: str) -> None:
         served.spied.results["make_plan"] = with_fields(moves=[], splits=[], verdict=verdict)
         page = open_page(served.url)
         view(page, "Plan")
-        page.get_by_role("button", name="Ask for a plan").click()
+        page.get_by_role("button", name="Request a plan").click()
         expect(page.locator(".planline")).to_contain_text("0 moves")
         boxes = page.get_by_role("main").locator(".notice")
         expect(boxes).to_have_count(int(code == "HitCount"))
@@ -305,13 +308,13 @@ def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
         expect(page.get_by_role("row", name="max/mean of score")).to_contain_text("1.120 (1.108 to 1.132)")
         expect(page.get_by_text("max/mean of score 1.110 (promised at most 1.132)")).to_be_visible()
         expect(page.get_by_text("step too large")).to_be_visible()
-        expect(page.get_by_text("If it does worse it is taken back by itself.")).to_be_visible()
+        expect(page.get_by_text("If the result is worse, the values are reverted automatically.")).to_be_visible()
         expect(page.get_by_role("button", name="Adopt")).to_have_count(0)
         page.set_viewport_size(NARROW)
         assert sideways(page) == []
-        page.get_by_label("Take it back").fill("too eager")
+        page.get_by_label("Revert these values").fill("too eager")
         page.get_by_role("button", name="Revert").click()
-        expect(page.get_by_label("Take it back")).to_have_value("")
+        expect(page.get_by_label("Revert these values")).to_have_value("")
         (request,) = served.spied.asked("recalibration.revert")
         assert (request["reason"], request["by"]) == ("too eager", "the-operator") and request["digest"]
 
@@ -324,7 +327,7 @@ def test_a_trial_without_figures_is_no_perfect_one(open_page: Open) -> None:
         served.spied.results["recalibration.view"] = with_trial(unmeasured)
         page = open_page(served.url)
         view(page, "Thresholds")
-        message = "Nothing is measured yet. It does not balance now: brokers shed themselves. If it does worse"
+        message = "Nothing is measured yet. Bundlekeel does not balance now: brokers shed themselves. If the result"
         expect(page.get_by_text(message)).to_be_visible()
         expect(page.get_by_text("split_hit_count: 6 (settings: 3)")).to_be_visible()
 
@@ -337,7 +340,7 @@ def test_settings_are_found(open_page: Open) -> None:
         page = open_page(served.url)
         view(page, "Settings")
         expect(page.get_by_text(f"{len(rows)} settings")).to_be_visible()
-        page.get_by_label("only those that are not the default").check()
+        page.get_by_label("only values that differ from the defaults").check()
         expect(page.get_by_role("row", name="member_id")).to_contain_text("pod-a")
         expect(page.get_by_text(f"{len(overrides)} settings", exact=True)).to_be_visible()
         page.get_by_label("Show keys with").fill("member_id")
@@ -365,8 +368,8 @@ def test_a_refused_execution_is_explained(open_page: Open, tokens: Tokens, name:
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
         view(page, "Plan")
-        page.get_by_role("button", name="Ask for a plan").click()
-        page.get_by_label("Carry out 3 moves").fill("try")
+        page.get_by_role("button", name="Request a plan").click()
+        page.get_by_label("Execute 3 moves").fill("try")
         page.get_by_role("button", name="Execute this plan").click()
         alert = page.get_by_role("main").get_by_role("alert")
         expect(alert).to_contain_text(message)

@@ -56,6 +56,18 @@ export interface AdoptionView {
   sentence: string;
 }
 
+/** One step of the assignment of a bundle to a broker. */
+export interface AssignmentStep {
+  /** remaining brokers after the step */
+  candidates: (string)[];
+  /** dropped brokers with their codes */
+  dropped: (DroppedBroker)[];
+  /** name of the step */
+  name: string;
+  /** remark for operators, such as the name of the policy */
+  note: string;
+}
+
 /** The broker that would receive a bundle if no broker owned it. */
 export interface AssignmentView {
   /** name of a bundle: tenant/namespace/range */
@@ -80,8 +92,8 @@ export interface AssignmentView {
   sentence: string;
   /** whether a broker owns the bundle now */
   state: "owned" | "unowned" | "unloading";
-  /** steps of the selection, in order */
-  steps: (StepView)[];
+  /** steps of the assignment, in order */
+  steps: (AssignmentStep)[];
   /** requested topic; null: the request named a bundle */
   topic: string | null;
 }
@@ -260,7 +272,7 @@ export interface ChannelFinding {
   bundle: string;
   /** kind of the fault */
   code: string;
-  /** time by which brokers should have repaired it; 0: they never do */
+  /** time by which brokers should have repaired the fault; 0: brokers do not repair it */
   deadline_ms: number;
   /** description of the fault */
   detail: string;
@@ -316,11 +328,11 @@ export interface Check {
 export interface ChildView {
   /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** share of the split bundle's messages */
+  /** share of the original bundle's messages that this new bundle gets */
   msg_rate_ratio: number;
-  /** share of the split bundle's bytes */
+  /** share of the original bundle's bytes that this new bundle gets */
   throughput_ratio: number;
-  /** share of the split bundle's topics */
+  /** share of the original bundle's topics that this new bundle gets */
   topics_ratio: number;
 }
 
@@ -452,7 +464,7 @@ export interface Data {
   bad_days: Record<string, string>;
   /** recorded part of the time between first and last day, a ratio */
   coverage: number;
-  /** how many recorded cycles it has */
+  /** number of recorded cycles */
   cycles: number;
   /** days that were used, in order */
   days: (string)[];
@@ -502,8 +514,8 @@ export interface DrainView {
   state: "draining" | "empty" | "blocked" | "unknown";
 }
 
-/** A broker that a step of the selection excluded. */
-export interface DroppedView {
+/** A broker that a step of the assignment dropped. */
+export interface DroppedBroker {
   /** a broker id */
   broker: string;
   /** code of why the broker is not a candidate */
@@ -550,21 +562,21 @@ export interface EndedView {
 
 /** Results of the back-test. Each block of hours starts with the recorded owners of bundles. */
 export interface Evidence {
-  /** with the proposed values */
+  /** measurements with the proposed values */
   chosen: HeldOutMeasures;
-  /** of the intervals, a ratio: 0.95 is 95 % */
+  /** confidence of the intervals, a ratio: 0.95 is 95 % */
   confidence: number;
-  /** `chosen` less `previous`, block by block: its intervals are narrower */
+  /** `chosen` minus `previous`, computed per block: its intervals are narrower */
   difference: HeldOutMeasures;
-  /** days that the search did not see; all of this was measured on them */
+  /** days that the search did not use; all measurements are from these days */
   held_out: (string)[];
   /** time between two plans of the back-test, seconds */
   period_seconds: number;
-  /** with the values that were in force */
+  /** measurements with the values that were in effect */
   previous: HeldOutMeasures;
-  /** other strategies on the same days, by name, to compare */
+  /** measurements of other strategies on the same days, by name */
   strategies: Record<string, HeldOutMeasures>;
-  /** without breaks; null: nothing would change */
+  /** measurements of one run over all these days; null: nothing would change */
   unbroken: Unbroken | null;
 }
 
@@ -778,17 +790,17 @@ export interface GroupView {
 
 /** Measures of a back-test on held-out days; less is better. Negative values of a `difference` are an improvement. */
 export interface HeldOutMeasures {
-  /** max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean */
+  /** max/mean of score minus 1 (0: balanced), averaged over time; plans and `/state` contain max/mean */
   imbalance: BootstrapInterval;
-  /** moves an hour by the balancer, whole cluster */
+  /** moves per hour by the balancer, in the whole cluster */
   moves_per_hour: BootstrapInterval;
-  /** minutes a day with any broker above 85 % */
+  /** minutes per day with any broker above 85 % */
   overloaded_minutes_per_day: BootstrapInterval;
-  /** how far a broker's load goes up and down beyond its trend a day, in percent of the mean load */
+  /** sum of the rises and falls of a broker's load beyond its trend per day, in percent of the mean load */
   thrash_per_day: BootstrapInterval;
 }
 
-/** max/mean in the last plan: most loaded broker divided by the mean of those sharing load; 1: balanced, 0: idle. */
+/** max/mean in the last plan: most loaded broker, divided by the mean of brokers that share load; 1: balanced, 0: idle. */
 export interface ImbalanceView {
   /** max/mean of scores */
   score_max_mean: number | null;
@@ -826,7 +838,7 @@ export interface ManualMoveView {
   dry_run: boolean;
   /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** code of the obstacle that refuses it now or stops the leader; empty: none */
+  /** code of the obstacle that blocks the request or the leader now; empty: none */
   held: string;
   /** meaning of the code; empty: no code */
   held_explanation: string;
@@ -834,7 +846,7 @@ export interface ManualMoveView {
   kind: "transfer" | "unload" | "split";
   /** load of each broker before and after */
   loads: (BrokerLoad)[];
-  /** the move; null: a split, or the bundle stays */
+  /** planned move; null if the request is a split or the bundle stays */
   move: MoveView | null;
   /** requested bundle or topic */
   name: string;
@@ -842,7 +854,7 @@ export interface ManualMoveView {
   override_cool_down: boolean;
   /** obstacles of the bundle or its brokers; see `held` for mode and pauses */
   refusals: (RefusalView)[];
-  /** id of the review it waits for; null: none */
+  /** id of the review that the request waits for; null: none */
   review: string | null;
   /** summary as a sentence */
   sentence: string;
@@ -850,9 +862,9 @@ export interface ManualMoveView {
   source: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second operator) */
   state: "planned" | "waiting" | "proposed";
-  /** broker that receives the bundle; null: a split, or the bundle stays */
+  /** broker that receives the bundle; null if the request is a split or the bundle stays */
   target: string | null;
-  /** id of the task; null: a dry run, or still proposed */
+  /** id of the task; null: a dry run, or not approved yet */
   task: string | null;
   /** for a split: requested topics */
   topics: (string)[];
@@ -1014,7 +1026,7 @@ export interface NamespaceUnloadView {
   eta_seconds: number | null;
   /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** code of the obstacle that refuses it now or stops the leader; empty: none */
+  /** code of the obstacle that blocks the request or the leader now; empty: none */
   held: string;
   /** meaning of the code; empty: no code */
   held_explanation: string;
@@ -1030,13 +1042,13 @@ export interface NamespaceUnloadView {
   refusal_counts: Record<string, number>;
   /** bundles that stay, with reasons */
   refusals: (RefusalView)[];
-  /** id of the review it waits for; null: none */
+  /** id of the review that the request waits for; null: none */
   review: string | null;
   /** summary as a sentence */
   sentence: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second operator) */
   state: "planned" | "waiting" | "proposed";
-  /** id of the task; null: a dry run, or still proposed */
+  /** id of the task; null: a dry run, or not approved yet */
   task: string | null;
   /** bundles that do not leave in the next cycle, with reasons */
   waiting: (RefusalView)[];
@@ -1052,7 +1064,7 @@ export interface ObjectionView {
   explanation: string;
   /** field of the proposal; empty: the whole proposal */
   field: string;
-  /** whether an operator can adopt it anyway. force: with `force`; yes: without; no: never; empty: unknown */
+  /** whether an operator can adopt the proposal despite this objection. force: with `force`; yes: without `force`; no: never; empty: unknown */
   person: "" | "no" | "force" | "yes";
 }
 
@@ -1240,7 +1252,7 @@ export interface PlanImbalance {
   after: number;
   /** max/mean before the moves */
   before: number;
-  /** value in `loads` that the strategy balances */
+  /** kind of load that the strategy balances */
   measure: "score" | "throughput";
 }
 
@@ -1256,17 +1268,17 @@ export interface PlanSummary {
   placement: string;
   /** strategy, which selected the bundles to move */
   strategy: string;
-  /** verdict: why bundles move, or none */
+  /** verdict: why bundles move or stay */
   verdict: Verdict;
   /** time of the snapshot on which the decision is based */
   wall_ms: number;
-  /** whether it assumes other brokers or traffic; such a plan is never executed */
+  /** whether the plan assumes other brokers or traffic than at present; such a plan is never executed */
   what_if: boolean;
 }
 
 /** A dry run: moves and splits with reasons, refusals with codes and explanations, load of each broker before and after. */
 export interface PlanView {
-  /** for a what-if: its assumptions, and the most loaded broker's load now and then, as a sentence */
+  /** for a what-if: a sentence with its assumptions, and the highest load of a broker now and in the what-if */
   assumption: string;
   /** verdict on each broker: why it is relieved, or why not */
   brokers: (Verdict)[];
@@ -1300,7 +1312,7 @@ export interface PlanView {
   splits: (SplitView)[];
   /** strategy, which selected the bundles to move */
   strategy: string;
-  /** verdict: why bundles move, or none */
+  /** verdict: why bundles move or stay */
   verdict: Verdict;
   /** time of the snapshot on which the decision is based */
   wall_ms: number;
@@ -1310,7 +1322,7 @@ export interface PlanView {
 
 /** An error (RFC 9457). */
 export interface Problem {
-  /** for an invalid value: `allowed` of the first of `errors` */
+  /** for an invalid value (422): the allowed values of the first fault, see `errors` */
   allowed: string | null;
   /** for a conflict (409) or `forbidden` (403): the reason, a code in docs/reference/codes.md or docs/reference/api.md */
   code: string | null;
@@ -1320,7 +1332,7 @@ export interface Problem {
   difference: (string)[] | null;
   /** for an invalid value (422): all faults */
   errors: (FieldFault)[] | null;
-  /** for an invalid value: `field` of the first of `errors` */
+  /** for an invalid value (422): the field of the first fault, see `errors` */
   field: string | null;
   /** id in the header `X-Request-ID`; log lines of the request contain it */
   request_id: string | null;
@@ -1330,7 +1342,7 @@ export interface Problem {
   title: string;
   /** kind of error, as a URI */
   type: string;
-  /** for an invalid value: `value` of the first of `errors` */
+  /** for an invalid value (422): the value of the first fault, see `errors` */
   value: unknown;
 }
 
@@ -1352,7 +1364,7 @@ export interface ProposalView {
   format: number;
   /** path of the file below `calibration.uri` */
   path: string;
-  /** value that each was compared with, by parameter */
+  /** previous value of each searched parameter */
   previous: Record<string, number>;
   /** releases of the job and of the libraries that it used */
   software: string;
@@ -1480,7 +1492,7 @@ export interface RelocationView {
   dry_run: boolean;
   /** estimated duration of these moves; null: none may move */
   eta_seconds: number | null;
-  /** code of the obstacle that refuses it now or stops the leader; empty: none */
+  /** code of the obstacle that blocks the request or the leader now; empty: none */
   held: string;
   /** meaning of the code; empty: no code */
   held_explanation: string;
@@ -1500,11 +1512,11 @@ export interface ReportedUsageView {
   broker: string;
   /** age of the broker's last report on delivery; null: none */
   dispatch_age_seconds: number | null;
-  /** measured throughput of the group's topics on it; null: no topics there */
+  /** measured throughput of the group's topics on the broker; null: it has no topics of the group */
   measured: RatesView | null;
   /** age of the broker's last report on publishing; null: none */
   publish_age_seconds: number | null;
-  /** whether the broker is registered; reports of one that left may still count */
+  /** whether the broker is registered; the reports of a broker that left can still count */
   registered: boolean;
   /** reported usage; null: none yet */
   reported: RatesView;
@@ -1564,7 +1576,7 @@ export interface RestartPlan {
   eta_seconds: number;
   /** what to do about `refused`; empty: nothing */
   fix: string;
-  /** code of the obstacle that refuses it now or stops the leader; empty: none */
+  /** code of the obstacle that blocks the request or the leader now; empty: none */
   held: string;
   /** meaning of the code; empty: no code */
   held_explanation: string;
@@ -1586,7 +1598,7 @@ export interface RestartStep {
   bundles: number | null;
   /** estimated duration of its drain; 0: done */
   eta_seconds: number;
-  /** overload threshold minus `highest_ratio`: the free capacity without it; null: unknown */
+  /** overload threshold minus `highest_ratio`: the free capacity without the broker; null: unknown */
   free_ratio: number | null;
   /** highest score of another broker after its drain; null: done or unknown */
   highest_ratio: number | null;
@@ -1636,7 +1648,7 @@ export interface RevertedView {
   since_ms: number;
 }
 
-/** A change that one operator proposed and another one must approve. */
+/** A change that one operator proposed and another operator must approve. */
 export interface ReviewView {
   /** actions that are possible now: approve, discard, stop */
   actions: (string)[];
@@ -1644,7 +1656,7 @@ export interface ReviewView {
   at_ms: number;
   /** operator who proposed the change */
   by: string;
-  /** time of the approval or refusal; 0: not yet */
+  /** time of the approval or discard; 0: not yet */
   decided_ms: number;
   /** `hash` of the proposed change */
   id: string;
@@ -1724,7 +1736,7 @@ export interface SettlingView {
   sentence: string;
   /** time at which moves start again; 0: unknown */
   until_ms: number;
-  /** why moves wait: the outage */
+  /** the outage, as a sentence */
   why: string;
 }
 
@@ -1858,18 +1870,6 @@ export interface State {
   version: string;
 }
 
-/** One step of the selection of a broker for a bundle. */
-export interface StepView {
-  /** remaining brokers after the step */
-  candidates: (string)[];
-  /** dropped brokers with their codes */
-  dropped: (DroppedView)[];
-  /** name of the step */
-  name: string;
-  /** other effects of the step */
-  note: string;
-}
-
 /** Response to the stop of a task: no further move of it starts. */
 export interface Stopping {
   /** no further move starts */
@@ -1892,7 +1892,7 @@ export interface Submitted {
   hash: string;
   /** number of moves */
   moves: number;
-  /** id of the review it waits for; null: none */
+  /** id of the review that the request waits for; null: none */
   review: string | null;
   /** number of splits */
   splits: number;
@@ -1982,13 +1982,13 @@ export interface TaskView {
 export interface ThresholdChange {
   /** the value in force */
   current: number;
-  /** what the proposal rests on */
+  /** evidence for the proposed value */
   evidence: string;
   /** the name of the parameter */
   parameter: string;
   /** the value proposed */
   proposed: number;
-  /** how many of its range's steps away; null: no number of them leads there */
+  /** distance between both values, in steps of the parameter's range; null: not measurable in steps */
   steps: number | null;
 }
 
@@ -2096,9 +2096,9 @@ export interface TrialView {
 
 /** Measures of one continuous run of the back-test over all held-out days, with each set of values. */
 export interface Unbroken {
-  /** with the proposed values */
+  /** measurements with the proposed values */
   chosen: HeldOutMeasures;
-  /** with the values that were in force */
+  /** measurements with the values that were in effect */
   previous: HeldOutMeasures;
 }
 
@@ -2148,13 +2148,13 @@ export interface Verdict {
   broker: string;
   /** a code of docs/reference/codes.md */
   code: string;
-  /** cost of the imbalance so far, in seconds of twice the tolerated difference */
+  /** cost of the imbalance so far: 1 per second at twice the tolerated difference */
   cost: number;
   /** with compat: calls in a row with a large difference */
   hits_high: number;
   /** with compat: calls in a row with a small difference */
   hits_low: number;
-  /** price of the moves that would end the imbalance, in the same unit */
+  /** price of the moves that would end the imbalance, in the unit of `cost` */
   price: number;
   /** the outcome as a sentence */
   sentence: string;

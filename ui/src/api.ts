@@ -63,14 +63,14 @@ export async function request(method: string, path: string, body?: unknown, sign
     answer = await fetch(path.startsWith("/") ? path : `/api/v1/${path}`, { method, headers: headers(kind), signal, credentials: "omit", ...sent });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Problem(0, "the sidecar does not answer");
+    throw new Problem(0, "the sidecar does not respond");
   }
   const told = Date.parse(answer.headers.get("Date") ?? "");
   // The header has whole seconds: differences below two are none.
   if (!Number.isNaN(told)) ahead = Math.abs(told - Date.now()) < 2000 ? 0 : told - Date.now();
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({}));
-  const detail: string = said.detail ?? `the sidecar answered ${answer.status}`;
+  const detail: string = said.detail ?? `the sidecar responded with HTTP status ${answer.status}`;
   // A wrong value: which one, and what would be right, unless the detail says so.
   const field = said.field && !detail.includes(said.field) ? `${said.field}: ` : "";
   const allowed = said.allowed && !detail.includes(said.allowed) ? ` (given: ${JSON.stringify(said.value)}; allowed: ${said.allowed})` : "";

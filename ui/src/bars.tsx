@@ -99,7 +99,7 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
     ...its(operations.drains).map((row) => {
       const left = row.left ? `${row.left} left` : "";
       const moved = row.left ? `${row.moved} of ${count(row.moved + row.left, "bundle")} moved` : `${count(row.moved, "bundle")} moved`;
-      const emptied = row.emptied_ms ? `since ${moment(row.emptied_ms)}, after ${duration((row.emptied_ms - row.since_ms) / 1000)}` : "";
+      const emptied = row.emptied_ms ? `since ${moment(row.emptied_ms)}, emptied in ${duration((row.emptied_ms - row.since_ms) / 1000)}` : "";
       const blocked = Object.entries(row.blocked).map(([code, many]) => `${many} ${words(code)}`);
       const ahead = row.eta_seconds !== null && row.left ? `${about(row.eta_seconds)} to go` : "";
       const held = operations.held && row.left ? `nothing is moved now: ${operations.held_explanation}` : "";
@@ -112,15 +112,15 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
         row,
       };
     }),
-    ...its(operations.cordons).map((row) => ({ sign: "⊘", short: "cordoned", what: "Cordon", how: "no bundle is moved to it", row })),
-    ...its(operations.warms).map((row) => ({ sign: "▲", short: "warming", what: "Warm", how: "bundles come to it, a few a cycle", row })),
+    ...its(operations.cordons).map((row) => ({ sign: "⊘", short: "cordoned", what: "Cordon", how: "Bundlekeel moves no bundle to this broker", row })),
+    ...its(operations.warms).map((row) => ({ sign: "▲", short: "warming", what: "Warm", how: "a few bundles move to this broker in each cycle", row })),
     ...operations.pauses
       .filter((row) => row.scope === `broker:${broker}`)
       .map((row) => ({
         sign: "‖",
         short: "paused",
         what: "Pause",
-        how: row.until_ms ? `until ${moment(row.until_ms)}` : "until somebody ends it",
+        how: row.until_ms ? `until ${moment(row.until_ms)}` : "until resumed",
         row,
       })),
   ];
@@ -135,11 +135,11 @@ function remarks(row: Broker, operations: OperationsView | null, state: State): 
   else if (row.verdict?.code === "Overloaded") found.push(["▽", words(row.verdict.code)]);
   else if (row.verdict?.code === "BaseLoad") found.push(["!", words(row.verdict.code)]);
   const base = Math.round(100 * (row.cpu_costs?.base_ratio ?? 0));
-  if (base >= 20) found.push(["·", `${base} % of its CPU is not used by bundles`]);
+  if (base >= 20) found.push(["·", `${base} % of its CPU is used without bundles`]);
   if (row.sheds_itself && alone) found.push(["!", "sheds by itself"]);
   if (row.unsettled) found.push(["~", "settling after moves"]);
-  if (row.preallocated?.length) found.push(["→", `${count(row.preallocated.length, "bundle")} on the way to it`]);
-  if ((row.report_age_seconds ?? 0) > 900) found.push(["!", "its report is old"]);
+  if (row.preallocated?.length) found.push(["→", `${count(row.preallocated.length, "bundle")} in transit to it`]);
+  if ((row.report_age_seconds ?? 0) > 900) found.push(["!", "its load report is old"]);
   return found;
 }
 
@@ -182,11 +182,11 @@ export function BrokerBars(props: {
         </p>
       )}
       <p class="scale">
-        Each bar is the share of a broker's capacity in use, by its busiest resource.{" "}
+        A bar shows the share of a broker's capacity that its most used resource needs.{" "}
         {end < 1 ? `The scale ends at ${percent(end)}; no broker is near its capacity.` : "The solid line is the capacity (100 %)."}{" "}
         The dotted line is the mean ({percent(mean)}).
       </p>
-      <ol class={compact ? "brokers compact" : "brokers"} aria-label="Brokers, busiest first">
+      <ol class={compact ? "brokers compact" : "brokers"} aria-label="Brokers, most loaded first">
         {shown.map((row) => {
           const usual = row.score_ratio !== undefined && row.score_ratio !== null;
           const ratio = row.score_ratio ?? 0;
@@ -220,7 +220,7 @@ export function BrokerBars(props: {
                   <>
                     <strong>{percent(ratio)}</strong> {rate(row.predicted_throughput)}{" "}
                     <span class="quiet">
-                      {count(row.bundles ?? 0, "bundle")}, <span title="age of these figures: of the broker's counters, or of its own report">{age(row)}</span>
+                      {count(row.bundles ?? 0, "bundle")}, <span title="age of these values; live: read from the broker's counters, report: from its load report">{age(row)}</span>
                     </span>{" "}
                   </>
                 ) : (
@@ -279,7 +279,7 @@ export function BeforeAfter(props: { loads: Load[]; brokers: Broker[] }) {
           </li>
         ))}
       </ol>
-      {all.length > shown.length && <p class="quiet">{count(all.length - shown.length, "broker")} not shown: they stay as they are.</p>}
+      {all.length > shown.length && <p class="quiet">Not shown: {count(all.length - shown.length, "broker")} whose load changes least or not at all.</p>}
     </>
   );
 }

@@ -27,7 +27,7 @@ function Findings() {
               </p>
               <p class="quiet">
                 Since {moment(row.since_ms)}
-                {row.deadline_ms ? `; brokers should have repaired it by ${moment(row.deadline_ms)}` : "; brokers do not repair it"}
+                {row.deadline_ms ? `; brokers should repair it by ${moment(row.deadline_ms)}` : "; brokers do not repair it"}
               </p>
             </li>
           ))}
@@ -45,7 +45,7 @@ function Channel() {
       {(channel) => (
         <>
           {!channel.up && <Notice kind="bad">The channel is not followed: {channel.detail}</Notice>}
-          {channel.obstacle && <Notice kind="warn">Nothing is changed on the basis of it: {channel.obstacle}</Notice>}
+          {channel.obstacle && <Notice kind="warn">Bundlekeel does not act on the channel now: {channel.obstacle}</Notice>}
           <p>
             {count(channel.bundles, "bundle")} in the {words(channel.variant ?? "unknown").replace(/_/g, " ")}:{" "}
             {Object.entries(channel.states)
@@ -54,8 +54,8 @@ function Channel() {
               .join(", ")}
             .{" "}
             {channel.in_flight_oldest_seconds > 0
-              ? `The oldest hand-over has been under way for ${duration(channel.in_flight_oldest_seconds)}.`
-              : "No hand-over is under way."}
+              ? `The oldest assignment, release or split has been in progress for ${duration(channel.in_flight_oldest_seconds)}.`
+              : "No assignment, release or split is in progress."}
           </p>
           {channel.up && <Findings />}
         </>

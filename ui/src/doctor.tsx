@@ -79,14 +79,14 @@ export function DoctorView() {
   }, [forAct, asked]);
   return (
     <>
-      <p>Every connection and permission of the sidecar that answers, tested when you open this view. Nothing is changed.</p>
+      <p>Tests of all connections and permissions of this sidecar, run when you open this view. They change nothing.</p>
       <div class="fields">
         <button type="button" class="primary" disabled={!rows && !problem} onClick={() => setAsked(asked + 1)}>
           Check again
         </button>
         <label class="check">
           <input type="checkbox" checked={forAct} onChange={() => setForAct(!forAct)} />
-          Also what must hold before the mode is set to act
+          Also run the checks for mode act
         </label>
       </div>
       {problem && <ProblemNotice problem={problem} what="The checks did not run:" />}

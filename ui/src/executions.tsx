@@ -19,8 +19,8 @@ const SHOWN_REVIEWS = 20;
 export const asked: { task: string; hash: string; state: string; at: number }[] = [];
 
 const STATES: Record<string, string> = {
-  waiting: "waiting for the leader to take it",
-  proposed: "waiting for a second person's approval",
+  waiting: "waiting for the leader to start it",
+  proposed: "waiting for a second operator's approval",
   running: "running",
   done: "done",
   failed: "failed",
@@ -32,7 +32,7 @@ const LANDED = ["done", "released"];
 function Progress(props: { task: Shown }) {
   const plan = useAnswer<Plan>(props.task.hash ? `plans/${part(props.task.hash)}` : null);
   const moves = useAnswer<JournalRecord[]>("journal?kind=move&limit=500");
-  if (!plan.data || !moves.data) return <p class="quiet">Under way.</p>;
+  if (!plan.data || !moves.data) return <p class="quiet">In progress.</p>;
   const since = plan.data.wall_ms;
   const ended = new Set(moves.data.filter((row) => (row.started_ms ?? row.wall_ms) >= since).map((row) => row.bundle));
   const total = plan.data.moves.length;
@@ -59,7 +59,7 @@ function TaskItem(props: { task: Shown; may: boolean }) {
       <p>
         {task.by && (
           <>
-            Asked by {task.by}
+            Requested by {task.by}
             {task.left_ms ? ` at ${moment(task.left_ms)}` : ""}: {task.reason}
           </>
         )}
@@ -85,7 +85,7 @@ function TaskItem(props: { task: Shown; may: boolean }) {
         </details>
       )}
       {props.may && (task.state === "running" || task.state === "waiting") && (
-        <ReasonForm label="Stop: no further move is begun" does="Stop this task" run={stop} />
+        <ReasonForm label="Stop: no further move starts" does="Stop this task" run={stop} />
       )}
     </li>
   );
@@ -93,9 +93,9 @@ function TaskItem(props: { task: Shown; may: boolean }) {
 
 const DECISIONS: Record<string, string> = {
   approved: "approved",
-  executing: "approved, being carried out",
-  done: "approved and carried out",
-  aborted: "approved, but not carried out whole",
+  executing: "approved, execution in progress",
+  done: "approved and executed",
+  aborted: "approved, but the execution failed or was stopped",
   discarded: "discarded",
   expired: "expired: no decision within a day",
 };
@@ -104,7 +104,7 @@ function Asked(props: { row: ReviewView }) {
   const { row } = props;
   return (
     <>
-      <strong>{row.title}</strong>, asked by {row.by} at {moment(row.at_ms)}: {row.reason}
+      <strong>{row.title}</strong>, proposed by {row.by} at {moment(row.at_ms)}: {row.reason}
     </>
   );
 }
@@ -122,7 +122,7 @@ function Reviews(props: { may: boolean }) {
   };
   return (
     <>
-      {open.length > 0 && <h2>Waiting for a second person</h2>}
+      {open.length > 0 && <h2>Waiting for a second operator</h2>}
       {open.length > 0 && (
         <ul class="tasks">
           {open.map((row) => (
@@ -152,7 +152,7 @@ function Reviews(props: { may: boolean }) {
                 {row.reviewer && ` (${row.reviewer} at ${moment(row.decided_ms)}: ${row.remark})`}
               </li>
             ))}
-            {decided.length > SHOWN_REVIEWS && <li class="quiet">and {count(decided.length - SHOWN_REVIEWS, "older one")}</li>}
+            {decided.length > SHOWN_REVIEWS && <li class="quiet">and {count(decided.length - SHOWN_REVIEWS, "older proposal")}</li>}
           </ul>
         </details>
       )}
@@ -172,8 +172,8 @@ function OfBrokers(props: { who: WhoAmI | null }) {
   const Shown = props.who?.mutations ? BrokerOperations : Requests;
   return (
     <>
-      {names.length > 0 && <h2>Asked of brokers, until somebody ends it</h2>}
-      <ul class="tasks" aria-label="Asked of brokers">
+      {names.length > 0 && <h2>Drains, cordons and warms</h2>}
+      <ul class="tasks" aria-label="Drains, cordons and warms">
         {names.map((name) => (
           <li key={name} class="task">
             <h3>{name}</h3>
@@ -190,7 +190,7 @@ export function ExecutionsView(props: { who: WhoAmI | null }) {
   const may = props.who?.mutations ?? false;
   return (
     <>
-      <p>What people asked to be carried out, newest first. Balancing by itself is in the journal.</p>
+      <p>Plans, moves and splits that operators requested, newest first. The journal also contains the automatic moves.</p>
       <Reviews may={may} />
       <Loaded answer={answer}>
         {(tasks) => {
@@ -198,10 +198,10 @@ export function ExecutionsView(props: { who: WhoAmI | null }) {
           const waiting = asked
             .filter((row) => !known.has(row.task) && row.state === "waiting" && Date.now() - row.at < 60_000)
             .map(
-              (row): Shown => ({ task: row.task, hash: row.hash, state: "waiting", detail: `asked at ${moment(row.at)}` }),
+              (row): Shown => ({ task: row.task, hash: row.hash, state: "waiting", detail: `requested at ${moment(row.at)}` }),
             );
           const all = [...(tasks as Shown[]), ...waiting].reverse();
-          if (!all.length) return <p class="empty">No plan, move or split has been asked for lately.</p>;
+          if (!all.length) return <p class="empty">No operator has requested a plan, move or split recently.</p>;
           return (
             <ol class="tasks">
               {all.map((task) => (

@@ -28,7 +28,7 @@ export function SignIn(props: { said?: string; onDone?: () => void }) {
         <span>Token (from bundlekeel token new, or a JWT)</span>
         <input type="password" name="token" required autoComplete="off" value={given} onInput={(event) => setGiven(event.currentTarget.value)} />
       </label>
-      <p class="quiet">It is kept in this tab until it is closed, and sent to this sidecar only.</p>
+      <p class="quiet">This tab stores the token until you close the tab, and sends it to this sidecar only.</p>
       <button type="submit" class="primary">
         Sign in
       </button>
@@ -62,7 +62,7 @@ function Account(props: { who: WhoAmI | null }) {
       {open && (
         <Dialog title="Sign in" onClose={() => setOpen(false)}>
           <SignIn onDone={() => setOpen(false)} />
-          {token() && <p>A token is kept, but this address asks for none: no authentication is configured.</p>}
+          {token() && <p>This tab stores a token, but the sidecar needs none: no authentication is configured.</p>}
         </Dialog>
       )}
     </span>
@@ -70,11 +70,11 @@ function Account(props: { who: WhoAmI | null }) {
 }
 
 const RESUME: Operation = {
-  title: "Resume moving",
-  says: "Plans are carried out again, from the next cycle on.",
+  title: "Resume moves",
+  says: "Bundlekeel executes plans again, from the next cycle.",
   does: "Resume",
   path: "resume",
-  done: "Moving is resumed.",
+  done: "Moves are resumed.",
 };
 
 function PauseControl(props: { state: State }) {
@@ -83,12 +83,12 @@ function PauseControl(props: { state: State }) {
   const [minutes, setMinutes] = useState("60");
   const paused = props.state.paused !== null;
   const pause: Operation = {
-    title: "Pause all moving",
-    says: "No sidecar begins a further move, at once. Moves under way end.",
+    title: "Pause all moves",
+    says: "From now on, no sidecar starts a move. Moves in progress continue to their end.",
     does: "Pause",
     path: "pause",
     body: { seconds: 60 * Number(minutes) },
-    done: `Moving is paused for ${count(Number(minutes), "minute")}.`,
+    done: `Moves are paused for ${count(Number(minutes), "minute")}.`,
   };
   return (
     <>
@@ -99,7 +99,7 @@ function PauseControl(props: { state: State }) {
         <OperationDialog operation={open === "pause" ? pause : RESUME} onClose={() => setOpen("")}>
           {open === "pause" && (
             <label>
-              <span>For minutes</span>
+              <span>Minutes</span>
               <input type="number" min="1" max="10000" required value={minutes} onInput={(event) => setMinutes(event.currentTarget.value)} />
             </label>
           )}
@@ -122,42 +122,42 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
     <>
       {state.version !== release && (
         <Notice kind="warn">
-          The sidecar that answers is of release {state.version}, this page came with {release}. <Reload />
+          This sidecar runs release {state.version}, but this page is from release {release}. <Reload />
         </Notice>
       )}
       {props.connection === "lost" && (
         <Notice kind="bad">
-          The sidecar does not answer. What you see is from {clock(props.state.at)}, {duration((at - props.state.at) / 1000)} ago; the page
-          tries again by itself.
+          The sidecar does not respond. The values on this page are from {clock(props.state.at)}, {duration((at - props.state.at) / 1000)} ago.
+          The page tries again automatically.
         </Notice>
       )}
-      {!state.leader && <Notice kind="bad">No sidecar leads now. Nothing is moved until one is elected.</Notice>}
+      {!state.leader && <Notice kind="bad">No sidecar leads now. No bundle moves until a leader is elected.</Notice>}
       {!state.store.connected && (
-        <Notice kind="bad">The metadata store does not answer. Nothing is moved until it does.</Notice>
+        <Notice kind="bad">The metadata store does not respond. No bundle moves until it responds again.</Notice>
       )}
       {paused && (
         <Notice kind="warn">
-          Moving is paused by {paused.by}{" "}
-          {paused.until_ms ? `until ${moment(paused.until_ms)} (for another ${duration((paused.until_ms - at) / 1000)})` : "until somebody resumes it"}
+          Moves are paused by {paused.by}{" "}
+          {paused.until_ms ? `until ${moment(paused.until_ms)} (for another ${duration((paused.until_ms - at) / 1000)})` : "until an operator resumes them"}
           : {paused.reason}
         </Notice>
       )}
       {unread.length > 0 && (
         <Notice kind="warn">
-          {count(unread.length, "broker has", "brokers have")} no report that can be used, and take{unread.length === 1 ? "s" : ""} part in no move:{" "}
+          {count(unread.length, "broker has", "brokers have")} no usable load report, so no bundle moves to or from {unread.length === 1 ? "it" : "them"}:{" "}
           <Said text={`${some(unread)}.`} />
         </Notice>
       )}
       {/* What the settling waits for is told below, as it is now. */}
       {hindered && !(state.settling && state.cycle?.obstacle === "SettlingAfterOutage") && (
         <Notice kind="warn">
-          The mode is act, but no plan is carried out now: <Said text={`${hindered}.`} />
+          The mode is act, but no plan is executed now: <Said text={`${hindered}.`} />
         </Notice>
       )}
       {state.takeover?.active && (state.mode !== "act" || paused) && (
         <Notice kind="warn">
-          Nothing balances {some(state.takeover.namespaces) || "the cluster"}: no plan is carried out, and {state.takeover.by} took over the
-          brokers' own shedding at {moment(state.takeover.wall_ms)}.
+          Nothing balances {some(state.takeover.namespaces) || "the cluster"}: no plan is executed, and the brokers' own shedding is off since the
+          takeover by {state.takeover.by} at {moment(state.takeover.wall_ms)}.
         </Notice>
       )}
       {state.settling && (
@@ -167,13 +167,13 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
       )}
       {props.connection !== "lost" && age > OLD_SECONDS && (
         <Notice kind="warn">
-          The last cycle ended {duration(age)} ago, at {moment(state.cycle!.wall_ms)}: what you see may be out of date.
+          The last cycle ended {duration(age)} ago, at {moment(state.cycle!.wall_ms)}: the values on this page may be old.
         </Notice>
       )}
       {moving > 0 && (
         <Notice kind="info">
-          {count(moving, "bundle")} on the way, or so fresh that reports do not show it yet: the load here counts {moving === 1 ? "it" : "them"} where{" "}
-          {moving === 1 ? "it goes" : "they go"}.
+          {count(moving, "bundle is", "bundles are")} in transit, or moved too recently to be in the load reports. This page already counts{" "}
+          {moving === 1 ? "its" : "their"} load at the target broker.
         </Notice>
       )}
     </>
@@ -261,7 +261,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         <div>
           <dt>Mode</dt>
           <dd>
-            {state.mode}: {hindered ? "but carries no plan out now" : MODES[state.mode]}
+            {state.mode}: {hindered ? "but executes no plan now" : MODES[state.mode]}
           </dd>
         </div>
         <div>

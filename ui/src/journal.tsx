@@ -7,15 +7,15 @@ import { Loaded, Said } from "./parts";
 import { count, dated, moment, percent, words } from "./words";
 
 const KINDS: Record<string, string> = {
-  "": "everything but quiet cycles",
+  "": "everything, similar cycles in one line",
   move: "moves",
   effect: "effects of moves",
   cycle: "cycles",
   split: "splits",
-  request: "what people asked for",
-  audit: "requests that change something",
+  request: "requests of operators",
+  audit: "API requests that change something",
   finding: "findings",
-  external_move: "moves by others",
+  external_move: "moves not made by Bundlekeel",
   adoption: "thresholds",
   quota: "quotas",
   settings: "settings",
@@ -77,7 +77,7 @@ function Gain(props: { predicted: number; realised: number; outcome: string }) {
         capacity:
       </p>
       {bar(predicted, "before", "predicted")}
-      {bar(realised, "after", "realised")}
+      {bar(realised, "after", "measured")}
     </div>
   );
 }
@@ -119,7 +119,7 @@ function Entry(props: { line: Line }) {
         {more > 0 && (
           <span class="quiet">
             {" "}
-            (and {count(more, "cycle")} like it, until {moment(until)})
+            (and {count(more, "similar cycle")}, until {moment(until)})
           </span>
         )}
         {row.kind === "move" && <Because row={row} />}
@@ -138,7 +138,7 @@ function Entry(props: { line: Line }) {
         {row.effect && (
           <div class="quiet">
             Effect: {OUTCOMES[row.effect] ?? words(row.effect)}. The peak of the two brokers went down by {percent(row.realised_gain ?? 0, 1)} of
-            capacity, predicted were {percent(row.predicted_gain ?? 0, 1)}.
+            capacity; predicted: {percent(row.predicted_gain ?? 0, 1)}.
           </div>
         )}
       </div>
@@ -165,7 +165,7 @@ function Entries(props: { kind: string; since: number; until: number; text: stri
   const { kind, onOlder } = props;
   const answer = useAnswer<JournalRecord[]>(path(kind, props.since, props.until));
   return (
-    <Loaded answer={answer} empty="There is nothing of this kind in this time.">
+    <Loaded answer={answer} empty="There are no records of this kind in this period.">
       {(records) => {
         const wanted = props.text.trim().toLowerCase();
         const lines = kind ? records.map((row) => ({ row, more: 0, until: 0 })) : news(records);
@@ -221,7 +221,7 @@ export function JournalView() {
   const all = [until ? Date.parse(until) : 0, ...pages];
   return (
     <>
-      <p>Newest first. Moves are known to every sidecar; the other lines are those of the one that answers.</p>
+      <p>Newest first. The moves are those of all sidecars, all other records those of this sidecar only.</p>
       <div class="fields">
         <label>
           <span>Show</span>
@@ -234,7 +234,7 @@ export function JournalView() {
           </select>
         </label>
         <label>
-          <span>Broker, bundle, person, word</span>
+          <span>Broker, bundle, operator or word</span>
           <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
         </label>
         <Time label="From" value={since} set={anew(setSince)} />

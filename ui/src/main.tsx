@@ -59,7 +59,7 @@ function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overvi
     if (drawn) requestAnimationFrame(() => performance.mark("bundlekeel-drawn"));
   }, [drawn]);
   return (
-    <Loaded answer={props.brokers} empty="No broker is known yet. The view Doctor tests each connection.">
+    <Loaded answer={props.brokers} empty="No broker has reported yet. The view Doctor tests each connection.">
       {(rows) => (
         <div class="cluster">
           {overview.data && <Legend overview={overview.data} />}
@@ -91,7 +91,7 @@ function Main(props: {
   if (view === "cluster") return <ClusterView brokers={brokers} overview={props.overview} state={state} />;
   return (
     <>
-      <Notice kind="bad">This page has no view “{view}”. There are:</Notice>
+      <Notice kind="bad">This page has no view “{view}”. Its views are:</Notice>
       <ViewLinks view="" />
     </>
   );
@@ -124,7 +124,7 @@ function Page() {
     return (
       <main class="lonely">
         <h1>Bundlekeel</h1>
-        <SignIn said={token() ? "This token is not valid, or not any more." : "This sidecar asks for credentials."} />
+        <SignIn said={token() ? "This token is not valid, or has expired." : "This sidecar asks for credentials."} />
       </main>
     );
   }
@@ -156,7 +156,7 @@ function Page() {
       </main>
       <footer>
         <p class="quiet">
-          Bundlekeel {state.data.version}, answered by {state.data.member} ({state.data.role})
+          Bundlekeel {state.data.version}, sidecar {state.data.member} ({state.data.role})
         </p>
       </footer>
     </>

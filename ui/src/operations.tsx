@@ -32,26 +32,26 @@ export interface Operation {
 
 const drain = (name: string): Operation => ({
   title: `Drain ${name}`,
-  says: "Its bundles move to the other brokers, as many after each cycle as the budgets allow. It is kept empty until somebody ends the drain.",
+  says: "The bundles of this broker move to other brokers, in each cycle as many as the budgets allow. The broker stays empty until an operator ends the drain.",
   does: "Drain this broker",
   path: `brokers/${part(name)}/drain`,
   dry: true,
   heavy: true,
-  done: "The drain is asked for. The broker's bar shows how many bundles are left.",
+  done: "The drain is recorded. The broker's bar shows how many bundles are left.",
 });
 
 const warm = (name: string): Operation => ({
   title: `Warm ${name}`,
-  says: "Bundles come from the most loaded brokers, a few after each cycle, until it carries its share. Then the warm ends by itself.",
+  says: "In each cycle, a few bundles move here from the most loaded brokers. The warm ends automatically when this broker carries its share of the load.",
   does: "Warm this broker",
   path: `brokers/${part(name)}/warm`,
   dry: true,
-  done: "The warm is asked for. The broker's bar shows it until it ends.",
+  done: "The warm is recorded. The broker's bar shows “warming” until the warm ends.",
 });
 
 const cordon = (name: string): Operation => ({
   title: `Cordon ${name}`,
-  says: "Bundlekeel moves no bundle to it from now on. What it carries stays. Pulsar may still place new bundles on it. It lasts until it is ended.",
+  says: "From now on, Bundlekeel moves no bundle to this broker. Its present bundles stay. Pulsar can still place new bundles on it. The cordon lasts until an operator ends it.",
   does: "Cordon this broker",
   path: `brokers/${part(name)}/cordon`,
   done: "The broker is cordoned.",
@@ -60,10 +60,10 @@ const cordon = (name: string): Operation => ({
 /** `what`: all that was asked of it, since one request ends it all. */
 const uncordon = (name: string, what: string): Operation => ({
   title: `End ${what} of ${name}`,
-  says: "Bundles may come to it again. None moves back at once.",
+  says: "Bundles can move to this broker again. Bundles that have left it do not move back immediately.",
   does: `End ${what}`,
   path: `brokers/${part(name)}/uncordon`,
-  done: `Ended: ${what}. Bundles may come to the broker again.`,
+  done: `Ended: ${what}. Bundles can move to the broker again.`,
 });
 
 // The list of moves names all of them.
@@ -89,8 +89,8 @@ function Shown(props: { preview: Preview }) {
       {by.moves.length > 1 && (
         <p>
           {count(by.moves.length, "move")}: <Said text={named.map(([target, many]) => `${many} to ${target}`).join(", ")} />
-          {most.length > named.length && `, the others to ${count(most.length - named.length, "further broker")}`}. Listed by throughput, not
-          in the order in which they go.
+          {most.length > named.length && `, the others to ${count(most.length - named.length, "further broker")}`}. Sorted by
+          throughput, not in the order of execution.
         </p>
       )}
       {by.moves.length > 0 && (
@@ -122,13 +122,13 @@ function Shown(props: { preview: Preview }) {
 function Candidates(props: { rows: ManualMoveView["candidates"] }) {
   return (
     <details>
-      <summary>What each broker would carry with it</summary>
+      <summary>Load of each broker with this bundle</summary>
       <ul>
         {props.rows.map((row) => (
           <li key={row.broker}>
             {row.broker}:{" "}
             {row.code
-              ? `not there (${words(row.code)}): ${sentence(row.explanation)}`
+              ? `refused (${words(row.code)}): ${sentence(row.explanation)}`
               : `${percent(row.score_before, 1)} → ${percent(row.score_after, 1)}`}
           </li>
         ))}
@@ -147,19 +147,19 @@ function Standing(props: { state: State | null; moves: boolean }) {
       {state.role !== "leader" && (
         <p class="quiet">
           {state.leader
-            ? `${state.member} answers here and passes this on: the leader, ${state.leader.id}, acts.`
-            : "No sidecar leads now. What you ask for waits until one is elected."}
+            ? `This page is served by ${state.member}, which forwards requests to the leader, ${state.leader.id}.`
+            : "No sidecar leads now. Your request waits until a leader is elected."}
         </p>
       )}
       {props.moves && state.mode !== "act" && (
-        <Notice kind="warn">The mode is {state.mode}: the dry run is shown, but nothing is carried out until an operator sets it to act.</Notice>
+        <Notice kind="warn">The mode is {state.mode}: the dry run is shown, but nothing is executed until an operator sets mode act.</Notice>
       )}
       {props.moves && hindered && (
         <Notice kind="warn">
-          No plan is carried out now: <Said text={`${hindered}.`} />
+          No plan is executed now: <Said text={`${hindered}.`} />
         </Notice>
       )}
-      {props.moves && state.paused && <Notice kind="warn">Moving is paused: nothing moves until somebody resumes it.</Notice>}
+      {props.moves && state.paused && <Notice kind="warn">Moves are paused until an operator resumes them.</Notice>}
     </>
   );
 }
@@ -202,8 +202,8 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
       {done ? (
         <>
           <Notice kind="good">
-            {done.review ? "It is proposed. A second person has to approve it in the view Executions." : operation.done}
-            {done.task && ` It is task ${done.task}, to be followed in the view Executions.`}
+            {done.review ? "The change is proposed. A second operator must approve it in the view Executions." : operation.done}
+            {done.task && ` It is task ${done.task}. The view Executions shows its progress.`}
           </Notice>
           <button type="button" class="primary" ref={close} onClick={props.onClose}>
             Done
@@ -217,14 +217,14 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
             {operation.dry && !preview && !problem && <p class="waiting">Asking for a dry run …</p>}
             {problem && (
               <>
-                <ProblemNotice problem={problem} what="There is no dry run:" />
+                <ProblemNotice problem={problem} what="The dry run failed:" />
                 <button type="button" onClick={() => setAsked(asked + 1)}>
-                  Ask again
+                  Try again
                 </button>
               </>
             )}
             {preview && <Shown preview={preview} />}
-            {refused && <Notice kind="warn">It cannot be carried out as it stands: the guard refuses it.</Notice>}
+            {refused && <Notice kind="warn">This move cannot be executed, because the guard refuses it.</Notice>}
           </ReasonForm>
         </>
       )}
@@ -240,13 +240,13 @@ export function TransferDialog(props: { bundle: string; source: string | null; o
   const targets = (brokers.data ?? []).filter((row) => row.broker !== props.source);
   const operation: Operation = {
     title: "Move a bundle",
-    says: "The bundle leaves its broker and goes to another one. Its clients connect again.",
+    says: "The bundle moves to another broker. Its clients reconnect.",
     does: "Move this bundle",
     path: `bundles/${part(props.bundle)}/${to ? "transfer" : "unload"}`,
     body: { ...(to && { to }), override_cool_down: override },
     dry: true,
     heavy: true,
-    done: "The move is asked for.",
+    done: "The move is requested.",
   };
   return (
     <OperationDialog operation={operation} onClose={props.onClose}>
@@ -258,7 +258,7 @@ export function TransferDialog(props: { bundle: string; source: string | null; o
         <label>
           <span>To broker</span>
           <select value={to} onChange={(event) => setTo(event.currentTarget.value)}>
-            <option value="">the broker with most room</option>
+            <option value="">the broker with the most headroom</option>
             {targets.map((row) => (
               <option key={row.broker} value={row.broker}>
                 {row.broker}
@@ -268,7 +268,7 @@ export function TransferDialog(props: { bundle: string; source: string | null; o
         </label>
         <label class="check">
           <input type="checkbox" checked={override} onChange={() => setOverride(!override)} />
-          Move it although it moved lately
+          Move the bundle even if it moved recently
         </label>
       </div>
     </OperationDialog>

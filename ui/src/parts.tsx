@@ -54,7 +54,7 @@ export class Drawable extends Component<{ children: ComponentChildren }, { broke
     if (!this.state.broken) return this.props.children;
     return (
       <Notice kind="bad">
-        This page cannot show what the sidecar answers; it may be of another release than the page. <Reload />
+        This page cannot show the response of the sidecar. The sidecar and the page may be from different releases. <Reload />
       </Notice>
     );
   }
@@ -101,7 +101,7 @@ export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: 
   const nothing = props.empty && Array.isArray(data) && data.length === 0;
   return (
     <>
-      {problem && <Notice kind="warn">This is from {clock(at)}: {problem.message}.</Notice>}
+      {problem && <Notice kind="warn">The values below are from {clock(at)}: {problem.message}.</Notice>}
       {nothing ? <p class="empty">{props.empty}</p> : props.children(data)}
     </>
   );
@@ -120,7 +120,7 @@ export function Search(props: { label: string; text: string; set: (text: string)
 /** Why this reader may not do something; "" when he may. `command`: what does the same without the page. */
 export function mayNotChange(who: WhoAmI | null, doing: string, command: string): string {
   if (who?.mutations) return "";
-  if (!who?.you) return `This page may only read: sign in with an operator's token, or use ${command} on the sidecar's machine.`;
+  if (!who?.you) return `This page is read-only: sign in with an operator's token, or run ${command} on the host of a sidecar.`;
   return `You are ${who.you} with role ${who.your_role}. ${doing} needs role operator.`;
 }
 

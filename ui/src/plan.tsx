@@ -55,16 +55,16 @@ function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
 
 /** Why the button that carries a plan out is not there; "" when it is. */
 function hindrance(plan: Plan, state: State, who: WhoAmI | null): string {
-  if (plan.what_if) return "This is a what-if: brokers or traffic in it are not as they are, so it cannot be carried out.";
-  if (state.mode !== "act") return `The mode is ${state.mode}: nothing is carried out. An operator sets it to act in the settings file and with bundlekeel mode.`;
-  if (state.paused) return "Moving is paused. Somebody has to resume it first.";
-  return mayNotChange(who, "Carrying a plan out", "bundlekeel plan execute");
+  if (plan.what_if) return "This is a what-if: its brokers or traffic are not the real ones, so it cannot be executed.";
+  if (state.mode !== "act") return `The mode is ${state.mode}: nothing is executed. An operator sets mode act in the settings file and with bundlekeel mode.`;
+  if (state.paused) return "Moves are paused. An operator must resume them first.";
+  return mayNotChange(who, "Executing a plan", "bundlekeel plan execute");
 }
 
 /** Why this reader may not ask for a plan; "" when nothing that is known speaks against it. */
 export function mayNotAsk(who: WhoAmI | null): string {
   if (!who?.you || who.your_role !== "viewer") return "";
-  return `You are ${who.you} with role viewer. Asking for a plan needs role operator.`;
+  return `You are ${who.you} with role viewer. Requesting a plan needs role operator.`;
 }
 
 /** How many moves and splits. */
@@ -77,7 +77,7 @@ function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
   const left = (plan.expires_ms - useClock()) / 1000;
   const hindered = hindrance(plan, props.state, props.who);
   if (hindered) return <Notice kind="info">{hindered}</Notice>;
-  if (left <= 0) return <Notice kind="warn">This plan has expired. Ask for a new one.</Notice>;
+  if (left <= 0) return <Notice kind="warn">This plan has expired. Request a new one.</Notice>;
   const run = async (reason: string) => {
     const task = await ask<{ task: string; state: string; review?: string | null }>("POST", `plans/${plan.hash}/execute`, { reason });
     asked.push({ task: task.task, hash: plan.hash, state: task.state, at: Date.now() });
@@ -86,7 +86,7 @@ function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
   };
   return (
     <ReasonForm
-      label={`Carry out ${work(plan)} (this plan holds for ${duration(left)})`}
+      label={`Execute ${work(plan)} (this plan is valid for ${duration(left)})`}
       does="Execute this plan"
       run={run}
     />
@@ -99,7 +99,7 @@ function Finished(props: { row: Finish; mean: string }) {
   if (!row.max_mean) return null;
   return (
     <p>
-      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
+      {row.complete ? "When finished" : "Not finished after the simulated cycles"}: the most loaded broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
       {props.mean}, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, {about(row.seconds)}.
     </p>
   );
@@ -121,7 +121,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
         <strong>{work(plan)}</strong>
         {plan.imbalance.before ? (
           <>
-            : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
+            : the most loaded broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
             {plan.moves.length > 0 && (
               <>
                 {" "}
@@ -140,8 +140,8 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       </p>
       <p class="quiet">
         Made at {clock(plan.wall_ms)} with strategy {plan.strategy}, placement {plan.placement}
-        {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched. The top of the page shows the last
-        cycle's plan, which is another one{plan.request.ignore_hit_counts ? ": this one skips the waiting period" : ""}.
+        {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not respond"}. This is a dry run. The top of the page shows the last
+        cycle's plan, not this plan{plan.request.ignore_hit_counts ? ", which skips the waiting period" : ""}.
       </p>
       {plan.moves.length + plan.splits.length > 0 && <Execute plan={plan} state={props.state} who={props.who} />}
       <h2>Moves</h2>
@@ -159,7 +159,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       <h2>Before and after</h2>
       <BeforeAfter loads={plan.loads} brokers={props.brokers} />
       <h2>What stays, and why</h2>
-      {stayed.length ? <Refusals rows={stayed} onWhy={(bundle) => openPanel("name", bundle)} /> : <p class="empty">Nothing that could move was left out.</p>}
+      {stayed.length ? <Refusals rows={stayed} onWhy={(bundle) => openPanel("name", bundle)} /> : <p class="empty">No move or split was refused.</p>}
     </>
   );
 }
@@ -175,7 +175,7 @@ export function PlanView(props: { state: State; who: WhoAmI | null; brokers: Bro
   const refused = mayNotAsk(props.who);
   const newest = async () => {
     const made = await ask<{ hash: string }[]>("GET", "plans");
-    if (!made.length) throw new Problem(404, "this sidecar has made none in the last 15 minutes.");
+    if (!made.length) throw new Problem(404, "this sidecar has made no plan in the last 15 minutes.");
     return ask<Plan>("GET", `plans/${made[made.length - 1].hash}`);
   };
   const make = async () => {
@@ -191,11 +191,11 @@ export function PlanView(props: { state: State; who: WhoAmI | null; brokers: Bro
   };
   return (
     <>
-      <p>What Bundlekeel would do now, and why. Asking is a dry run: nothing is touched.</p>
+      <p>What Bundlekeel would do now, and why. A plan is a dry run: nothing moves until you execute it.</p>
       {refused && <Notice kind="info">{refused}</Notice>}
       <div class="fields">
         <button type="button" class="primary" disabled={busy} onClick={make}>
-          {refused ? "Show the newest plan" : plan ? "Ask for a new plan" : "Ask for a plan"}
+          {refused ? "Show the newest plan" : plan ? "Request a new plan" : "Request a plan"}
         </button>
         {!refused && (
           <label class="check">
@@ -206,7 +206,8 @@ export function PlanView(props: { state: State; who: WhoAmI | null; brokers: Bro
       </div>
       {plan && !refused && !plan.moves.length && plan.verdict.code === "HitCount" && !atOnce && (
         <Notice kind="info">
-          The difference has not been seen often enough yet. “Skip the waiting period” shows what would be done about it.
+          Bundles move when the imbalance has cost as much as the moves. A cost of 1 is one second at twice the tolerated difference. “Skip the
+          waiting period” shows the moves now.
         </Notice>
       )}
       {problem && <ProblemNotice problem={problem} what="There is no plan:" />}

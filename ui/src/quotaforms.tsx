@@ -16,16 +16,16 @@ function textsOf(group: Group | null): Texts {
 /** The body of a request from what a person wrote. Problem. */
 function bodyOf(members: string, texts: Texts): Record<string, unknown> {
   const named = members.split(/[\s,]+/).filter(Boolean);
-  if (!named.length) throw new Problem(0, "a group has at least one member, t:TENANT or n:TENANT/NAMESPACE");
+  if (!named.length) throw new Problem(0, "a group needs at least one member, t:TENANT or n:TENANT/NAMESPACE");
   const limits = KINDS.map((kind) => [kind, limitOf(kind, texts[kind])] as const).filter(([, value]) => value !== null);
-  if (!limits.length) throw new Problem(0, "a group has at least one limit");
+  if (!limits.length) throw new Problem(0, "a group needs at least one limit");
   return { members: named, ...Object.fromEntries(limits) };
 }
 
 function Limits(props: { texts: Texts; set: (texts: Texts) => void }) {
   return (
     <fieldset>
-      <legend>Limits a second, all brokers together; what is empty is not limited</legend>
+      <legend>Limits per second, for all brokers together; an empty field means no limit</legend>
       <div class="fields">
         {KINDS.map((kind) => (
           <label key={kind}>
@@ -55,7 +55,7 @@ function GroupForm(props: { group: Group | null; off: boolean; does: string; onD
     const wanted = name.trim();
     await ask("PUT", `quotas/${part(wanted)}`, { ...bodyOf(members, texts), reason });
     refresh();
-    props.onDone(`Group ${wanted} is set. The leader shares its limits out in its next cycle.`);
+    props.onDone(`Group ${wanted} is set. The leader distributes its limits in its next cycle.`);
   };
   return (
     <>
@@ -68,7 +68,7 @@ function GroupForm(props: { group: Group | null; off: boolean; does: string; onD
           </label>
         )}
         <label>
-          <span>Members: t:TENANT or n:TENANT/NAMESPACE, globs allowed, one a line</span>
+          <span>Members: t:TENANT or n:TENANT/NAMESPACE, globs allowed, one per line</span>
           <textarea name="members" rows={2} required value={members} onInput={(event) => setMembers(event.currentTarget.value)} />
         </label>
         <Limits texts={texts} set={setTexts} />
@@ -107,8 +107,8 @@ export function ChangeGroup(props: { group: Group; off: boolean; onDone: Done; o
     <Dialog title={`Change group ${props.group.name}`} onClose={props.onClose}>
       <p>
         {props.group.origin === "settings"
-          ? "What is set here lies over the group of the settings file, which stays as it is."
-          : "What is set here takes the place of what was set before."}
+          ? "Your change overrides this group of the settings file. The file stays unchanged."
+          : "Your change replaces the earlier members and limits."}
       </p>
       <GroupForm group={props.group} off={props.off} does="Set this group" onDone={done} />
     </Dialog>
@@ -122,18 +122,18 @@ export function RemoveGroup(props: { group: Group; onDone: Done; onClose: () => 
     await ask("DELETE", `quotas/${part(name)}`, { reason });
     refresh();
     props.onClose();
-    props.onDone(`Group ${name} is removed. Its topics get back what was there before.`);
+    props.onDone(`Group ${name} is removed. Its topics get their earlier rates again.`);
   };
   return (
     <Dialog title={`Remove group ${name}`} onClose={props.onClose}>
       <p>
-        Its limits no longer hold, and its topics get back the rates that were there before. A group {name} of the settings file is out
-        of force, too, until it is set again.
+        Its limits end, and its topics get their earlier rates again. If the settings file contains a group {name}, that group
+        is disabled, too, until an operator sets or resets it.
       </p>
       <ReasonForm label="Reason" does="Remove this group" disabled={!sure} run={run}>
         <label class="check">
           <input type="checkbox" checked={sure} onChange={() => setSure(!sure)} />
-          {props.group.members.join(", ")} shall no longer be limited by it
+          End the limits of {props.group.members.join(", ")}
         </label>
       </ReasonForm>
     </Dialog>

@@ -36,11 +36,11 @@ export function limitOf(kind: Kind, text: string): number | null {
   if (!given) return null;
   if (!kind.endsWith("bytes")) {
     const value = Number(given);
-    if (!Number.isFinite(value)) throw new Problem(0, `${LABELS[kind]}: “${given}” is no number of messages`);
+    if (!Number.isFinite(value)) throw new Problem(0, `${LABELS[kind]}: “${given}” is not a number of messages`);
     return value;
   }
   const found = SIZE.exec(given);
-  if (!found) throw new Problem(0, `${LABELS[kind]}: “${given}” is no number of bytes; write 500000, 500kB, 10MB or 1MiB`);
+  if (!found) throw new Problem(0, `${LABELS[kind]}: “${given}” is not a number of bytes; write 500000, 500kB, 10MB or 1MiB`);
   return Number(found[1]) * (found[3] ? 1024 : 1000) ** POWERS[found[2].toUpperCase()];
 }
 

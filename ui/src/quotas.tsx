@@ -17,7 +17,7 @@ const ACCURACY = 1.1;
 function WhyDrawer(props: { name: string; onClose: () => void }) {
   const answer = useAnswer<QuotaWhyView>(`quotas/${part(props.name)}/why`);
   return (
-    <Dialog title="Why it passes what it passes" onClose={props.onClose}>
+    <Dialog title="Why this rate" onClose={props.onClose}>
       <p class="bundle">
         <strong>{props.name}</strong>
       </p>
@@ -60,7 +60,7 @@ function LimitBar(props: { kind: Kind; group: Group }) {
   const at = (value: number) => `${(100 * value) / end}%`;
   const said =
     usage === null
-      ? `limit ${amount(kind, limit)}, not looked at yet`
+      ? `limit ${amount(kind, limit)}, not measured yet`
       : `${amount(kind, usage)} of ${amount(kind, limit)}, ${percent(ratio, 1)}; shares add up to ${amount(kind, shares)}`;
   const [excess, lost] = [group.excess?.[kind] ?? 0, group.skew_loss?.[kind] ?? 0];
   return (
@@ -72,7 +72,7 @@ function LimitBar(props: { kind: Kind; group: Group }) {
         <span class="line" style={{ left: at(limit) }} title={`limit ${amount(kind, limit)}`} />
       </div>
       <div class="figures">
-        <strong>{usage === null ? "–" : percent(ratio, 1)}</strong> {usage === null ? "not looked at yet" : amount(kind, usage)} of{" "}
+        <strong>{usage === null ? "–" : percent(ratio, 1)}</strong> {usage === null ? "not measured yet" : amount(kind, usage)} of{" "}
         {amount(kind, limit)}
         {shares !== null && <div class="quiet">shares add up to {amount(kind, shares)}</div>}
         {ratio !== null && ratio > ACCURACY && <span class="remark">above the limit</span>}
@@ -93,14 +93,14 @@ function Unlimited(props: { group: Group; usage: Rates }) {
 
 function HeldBack(props: { group: Group }) {
   const { group } = props;
-  if (group.topics === null) return <p class="quiet">The leader has not looked at this group yet.</p>;
+  if (group.topics === null) return <p class="quiet">The leader has not measured this group yet.</p>;
   const held = group.held_back ?? 0;
   const seconds = group.held_back_seconds;
   return (
     <p>
       {count(group.topics, "topic")} of {count(group.namespaces ?? 0, "namespace")};{" "}
       <strong>{held ? `${held} held back now` : "none held back now"}</strong>.
-      {!!seconds && ` Throttled for ${topicSeconds(seconds)} in all (topics × time at their limit).`}
+      {!!seconds && ` Throttled for ${topicSeconds(seconds)} in total (topics × time at their limit).`}
     </p>
   );
 }
@@ -142,7 +142,7 @@ function GroupCard(props: {
       ))}
       <QuotaTopics group={group} onWhy={props.onWhy} />
       <div class="fields">
-        <button type="button" onClick={() => props.onWhy(group.name)} aria-label={`Why ${group.name} passes what it passes`}>
+        <button type="button" onClick={() => props.onWhy(group.name)} aria-label={`Why ${group.name} gets this rate`}>
           Why
         </button>
         {props.may && (
@@ -183,12 +183,12 @@ function Facts(props: { quotas: Quotas }) {
         </dd>
       </div>
       <div>
-        <dt>Seen</dt>
+        <dt>Last cycle</dt>
         <dd>{quotas.wall_ms === null ? "not yet" : clock(quotas.wall_ms)}</dd>
       </div>
       {quotas.writes.failed > 0 && (
         <div>
-          <dt>Failed</dt>
+          <dt>Failed writes</dt>
           <dd>{count(quotas.writes.failed, "change")}</dd>
         </div>
       )}
@@ -224,7 +224,7 @@ function AskWhy(props: { onWhy: (name: string) => void }) {
     <form onSubmit={submit}>
       <div class="fields">
         <label>
-          <span>Why does a topic pass what it passes?</span>
+          <span>Why does a topic get its rate?</span>
           <input
             name="topic"
             size={34}
@@ -269,7 +269,7 @@ export function QuotasView(props: { who: WhoAmI | null }) {
             {quotas.groups.length > 0 && (
               <>
                 <p class="scale">
-                  Each bar is what a group passes now. The solid line is its limit, the dotted one the sum of its topics' shares.
+                  A bar shows the throughput of a group. The solid line is its limit, the dotted line the sum of its topics' shares.
                 </p>
                 <ul class="tasks">
                   {quotas.groups.map((group) => (

@@ -13,7 +13,7 @@ function TopicBar(props: { topic: Topic; kind: Kind; end: number }) {
   const { topic, kind, end } = props;
   const [usage, share] = [topic.usage[kind] ?? 0, topic.share[kind]];
   const ratio = share ? usage / share : null;
-  const said = share === null ? `passes ${amount(kind, usage)}, no share` : `passes ${percent(ratio)} of its share`;
+  const said = share === null ? `throughput ${amount(kind, usage)}, no share` : `uses ${percent(ratio)} of its share`;
   return (
     <div class="track thin" role="img" aria-label={`${topic.topic}: ${said}`}>
       <div class="bar used" style={{ width: `${(100 * usage) / end}%` }} />
@@ -55,7 +55,7 @@ function TopicRows(props: { topic: Topic; kinds: Kind[]; ends: Record<string, nu
           <td class="number" data-label="Share not used: ">{topic.loss[kind] ? <strong>{amount(kind, topic.loss[kind])}</strong> : "none"}</td>
           <td class="number" data-label="Rate in force: ">
             {amount(kind, topic.partition_rate[kind])}
-            {topic.partitions > 1 && topic.partition_rate[kind] !== null && <div class="quiet">each partition</div>}
+            {topic.partitions > 1 && topic.partition_rate[kind] !== null && <div class="quiet">per partition</div>}
           </td>
           <td data-label="Held back: ">{topic.held_back.includes(kind) ? <strong>yes</strong> : "no"}</td>
         </tr>
@@ -75,7 +75,7 @@ function TopicTable(props: { group: Group; rows: Topic[]; onWhy: (name: string) 
   const more = (group.topics ?? rows.length) - Math.min(rows.length, SHOWN);
   return (
     <>
-      <p class="quiet">Those that pass most come first. Bars are what a topic passes, the dotted line is its share.</p>
+      <p class="quiet">Topics with the most throughput come first. A bar shows the throughput of a topic, the dotted line its share.</p>
       <div class="scroll" tabIndex={0} role="region" aria-label={`Busiest topics of ${group.name}`}>
         <table>
           <thead>
@@ -91,7 +91,7 @@ function TopicTable(props: { group: Group; rows: Topic[]; onWhy: (name: string) 
               <th scope="col" class="number">
                 Share
               </th>
-              <th scope="col" class="number" title="Share that is left unused: demand sits in too few partitions">
+              <th scope="col" class="number" title="Unused part of the share, because too few partitions have demand">
                 Share not used
               </th>
               <th scope="col" class="number">
@@ -120,7 +120,7 @@ function Topics(props: { group: Group; onWhy: (name: string) => void }) {
         rows.length ? (
           <TopicTable group={props.group} rows={rows} onWhy={props.onWhy} />
         ) : (
-          <p class="empty">No topic of it is known yet.</p>
+          <p class="empty">No topic of this group is known yet.</p>
         )
       }
     </Loaded>

@@ -77,7 +77,7 @@ function fieldsOf(schema: Schema, schemas: Schemas, before = "", within: Schema[
   if (typeof found.additionalProperties === "object") return fieldsOf(found.additionalProperties, schemas, `${before}.*`, [...within, found]);
   return Object.entries(found.properties ?? {}).filter(([key]) => key !== INTERNAL).flatMap(([key, item]) => {
     const name = before ? `${before}.${key}` : key;
-    const given = item.default === undefined || item.default === null ? "" : `; if absent ${JSON.stringify(item.default)}`;
+    const given = item.default === undefined || item.default === null ? "" : `; default: ${JSON.stringify(item.default)}`;
     const field = {
       name,
       kind: kindOf(item, schemas),
@@ -221,8 +221,8 @@ function RouteText(props: { method: string; path: string; route: Route; schemas:
       {props.method === "get" && !route.responses["200"]?.content?.["text/event-stream"] && <Trial address={addressIn(props.path, route)} />}
       <Fields title="Parameters" rows={parameters} asks />
       {asked && <Fields title="Fields of the request" rows={fieldsOf(asked, schemas)} asks />}
-      {answer && <Fields title={`Fields of the answer${resolved(answer, schemas).type === "array" ? ", a list" : ""}`} rows={fieldsOf(answer, schemas)} />}
-      <h4>Other answers</h4>
+      {answer && <Fields title={`Fields of the response${resolved(answer, schemas).type === "array" ? ", a list" : ""}`} rows={fieldsOf(answer, schemas)} />}
+      <h4>Other responses</h4>
       <ul>
         {answers
           .filter(([status]) => !status.startsWith("2"))
@@ -277,8 +277,8 @@ export function ReferenceView() {
         </p>
       ))}
       <p class="quiet">
-        Release {found.info.version}, the routes that this address has, from its own <code>/api/v1/openapi.json</code>. Nothing is fetched from
-        elsewhere.
+        Release {found.info.version}. The routes are from <code>/api/v1/openapi.json</code> of this sidecar. The page loads nothing from other
+        servers.
       </p>
       <div class="fields">
         <Search label="Show routes with" text={text} set={setText} />

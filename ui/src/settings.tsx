@@ -17,12 +17,12 @@ export function SettingsView() {
   const [changed, setChanged] = useState(false);
   return (
     <>
-      <p>The settings in force, with where each came from. Secrets are hidden. They are changed in the settings file.</p>
+      <p>The settings in effect, and the origin of each. Secrets are hidden. To change a setting, edit the settings file.</p>
       <div class="fields">
         <Search label="Show keys with" text={text} set={setText} />
         <label class="check">
           <input type="checkbox" checked={changed} onChange={() => setChanged(!changed)} />
-          only those that are not the default
+          only values that differ from the defaults
         </label>
       </div>
       <Loaded answer={answer}>
@@ -44,8 +44,8 @@ export function SettingsView() {
                     <tr>
                       <th scope="col">Setting</th>
                       <th scope="col">Value</th>
-                      <th scope="col">From</th>
-                      <th scope="col">What it is for</th>
+                      <th scope="col">Origin</th>
+                      <th scope="col">Purpose</th>
                     </tr>
                   </thead>
                   <tbody>
@@ -57,7 +57,7 @@ export function SettingsView() {
                         <td>
                           <strong class="value">{shown(row.value)}</strong> <span class="quiet">{["name", "true/false"].includes(row.unit) ? "" : row.unit}</span>
                         </td>
-                        <td data-label="From: ">{row.origin}</td>
+                        <td data-label="Origin: ">{row.origin}</td>
                         <td>
                           <Said text={row.why} />
                         </td>

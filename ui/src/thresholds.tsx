@@ -14,7 +14,7 @@ function level(imbalance: number): string {
 const MEASURES: [keyof HeldOutMeasures, string, (value: number) => string][] = [
   ["imbalance", "max/mean of score", level],
   ["moves_per_hour", "Moves an hour", (value) => value.toFixed(1)],
-  ["thrash_per_day", "Load of a broker up and down a day, % of the mean", (value) => value.toFixed(1)],
+  ["thrash_per_day", "Thrash a day: load of a broker up and down, % of the mean", (value) => value.toFixed(1)],
   ["overloaded_minutes_per_day", "Overloaded minutes a day", (value) => value.toFixed(1)],
 ];
 
@@ -26,16 +26,16 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
     <>
       <h3>Evidence</h3>
       <p>
-        Made {dated(created_ms)} from {count(data.cycles, "cycle")} of {count(data.days.length, "day")}; {percent(data.coverage)} of that time is recorded. Measured on days it had not seen ({evidence.held_out.map(day).join(", ")})
-        {evidence.period_seconds > 0 && `, planned again each ${evidence.period_seconds} s`}; in brackets the {percent(evidence.confidence)} interval.
+        Computed at {dated(created_ms)} from {count(data.cycles, "cycle")} of {count(data.days.length, "day")}; {percent(data.coverage)} of that time is recorded. Measured on held-out days ({evidence.held_out.map(day).join(", ")})
+        {evidence.period_seconds > 0 && `, planned again every ${evidence.period_seconds} s`}. In parentheses: the {percent(evidence.confidence)} interval.
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Evidence">
         <table>
           <thead>
             <tr>
               <th scope="col">Measure</th>
-              <th scope="col">As it is</th>
-              <th scope="col">As proposed</th>
+              <th scope="col">In force</th>
+              <th scope="col">Proposed</th>
               <th scope="col">Difference</th>
             </tr>
           </thead>
@@ -43,8 +43,8 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
             {MEASURES.map(([key, label, shown]) => (
               <tr key={key}>
                 <th scope="row">{label}</th>
-                <td data-label="As it is: ">{cell(evidence.previous[key], shown)}</td>
-                <td data-label="As proposed: ">{cell(evidence.chosen[key], shown)}</td>
+                <td data-label="In force: ">{cell(evidence.previous[key], shown)}</td>
+                <td data-label="Proposed: ">{cell(evidence.chosen[key], shown)}</td>
                 <td data-label="Difference: ">{cell(evidence.difference[key], key === "imbalance" ? (value) => value.toFixed(3) : shown)}</td>
               </tr>
             ))}
@@ -53,11 +53,11 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
       </div>
       {Object.entries(data.bad_days).map(([left, why]) => (
         <p key={left} class="quiet">
-          {day(left)} was left out: {why}
+          {day(left)} was skipped: {why}
         </p>
       ))}
       {advice.map((line) => (
-        <p key={line}>Advice, for a person to set: {line}</p>
+        <p key={line}>Advice for operators: {line}</p>
       ))}
     </>
   );
@@ -85,7 +85,7 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
       </p>
       {trial && (
         <p>
-          {duration(trial.seconds)} of {duration(trial.needed_seconds)} seen.{" "}
+          Trial time: {duration(trial.seconds)} of {duration(trial.needed_seconds)}.{" "}
           {trial.imbalance === null || trial.moves_per_hour === null ? (
             "Nothing is measured yet."
           ) : (
@@ -96,13 +96,13 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
           )}{" "}
           {trial.obstacle && (
             <>
-              It does not balance now: <strong>{words(trial.obstacle)}</strong>.{" "}
+              Bundlekeel does not balance now: <strong>{words(trial.obstacle)}</strong>.{" "}
             </>
           )}
-          If it does worse it is taken back by itself.
+          If the result is worse, the values are reverted automatically.
         </p>
       )}
-      {props.may && <ReasonForm label="Take it back" does="Revert" run={run} />}
+      {props.may && <ReasonForm label="Revert these values" does="Revert" run={run} />}
     </>
   );
 }
@@ -150,7 +150,7 @@ function Proposal(props: { view: Thresholds; may: boolean }) {
         </table>
       </div>
       {props.may && !view.objections.length && view.changes.length > 0 && (
-        <ReasonForm label="Let this proposal come into force, on trial" does="Adopt" run={run} />
+        <ReasonForm label="Adopt this proposal on trial" does="Adopt" run={run} />
       )}
       <Evidence document={view.document} />
     </>
@@ -172,7 +172,7 @@ export function ThresholdsView(props: { who: WhoAmI | null }) {
           <Proposal view={view} may={may} />
           {view.reverted.length > 0 && (
             <>
-              <h2>Taken back</h2>
+              <h2>Reverted</h2>
               <ul>
                 {view.reverted.map((row) => (
                   <li key={row.digest}>

@@ -14,7 +14,7 @@ export function parameters(text: string): Record<string, unknown> {
   const found: Record<string, unknown> = {};
   for (const line of text.split("\n").filter((row) => row.trim())) {
     const cut = line.indexOf("=");
-    if (cut < 1) throw new Problem(0, `“${line.trim()}” is no parameter: write name = value`);
+    if (cut < 1) throw new Problem(0, `“${line.trim()}” is not a parameter: write name = value`);
     const value = line.slice(cut + 1).trim();
     try {
       found[line.slice(0, cut).trim()] = JSON.parse(value);
@@ -100,10 +100,10 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
   const refused = mayNotAsk(props.who);
   return (
     <>
-      <p>The same dry run with something changed. Nothing is touched.</p>
+      <p>A plan for other brokers, traffic or parameters. It is a dry run: nothing moves.</p>
       <form class="whatif" onSubmit={submit}>
         <fieldset>
-          <legend>Brokers taken out (drained or lost)</legend>
+          <legend>Brokers removed (drained or lost)</legend>
           {props.brokers.length > MANY && <Search label="Show brokers with" text={text} set={setText} />}
           <div class="checks">
             {listed.map((row) => (
@@ -130,7 +130,7 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
             />
           </label>
           <label>
-            <span>All traffic, times</span>
+            <span>Factor for all traffic</span>
             <input
               type="number"
               name="scale"
@@ -146,15 +146,15 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
           <Choice label="Placement" now={state.placement} options={options.placement?.examples ?? []} value={placement} set={setPlacement} />
         </div>
         <p class="quiet" id="more-means">
-          An added broker (new-1, …) is empty and as large as the median broker. It takes no namespace that a policy binds to
-          brokers by their names.
+          An added broker (new-1, …) is empty and has the median capacity. It takes no bundle of a namespace that a policy
+          binds to other broker names.
         </p>
         <label class="check">
           <input type="checkbox" checked={atOnce} onChange={() => setAtOnce(!atOnce)} />
-          Skip the waiting period (otherwise the load must differ in several fresh reports)
+          Skip the waiting period (otherwise bundles move only after the imbalance has cost as much as the moves)
         </label>
         <label>
-          <span>Other parameters, one “name = value” a line</span>
+          <span>Other parameters, one “name = value” per line</span>
           <textarea
             rows={3}
             value={given}

@@ -105,7 +105,7 @@ function BrokerDrawer(props: { broker: string; row?: Broker; who: WhoAmI | null 
       {props.row && <Resources row={props.row} />}
       <Reasons path={`brokers/${part(props.broker)}`} />
       <h3>Its largest bundles</h3>
-      <Loaded answer={bundles} empty="It carries no bundle.">
+      <Loaded answer={bundles} empty="This broker has no bundles.">
         {(rows) => (
           <table>
             <thead>
@@ -130,7 +130,7 @@ function BrokerDrawer(props: { broker: string; row?: Broker; who: WhoAmI | null 
                     {row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}{" "}
                     {props.who?.mutations && (row.may_move || row.code === "CoolDown") && (
                       <button type="button" onClick={() => setMoved(row)} aria-label={`Move ${row.bundle}`}>
-                        {row.may_move ? "Move" : "Move all the same"}
+                        {row.may_move ? "Move" : "Move anyway"}
                       </button>
                     )}
                   </td>
@@ -158,7 +158,7 @@ function Places(props: { rows: Place[] }) {
           </>
         )}
         {row.state} {row.broker && <>by {owner(row)}</>}
-        {row.preallocated_to && ` and on its way to ${row.preallocated_to}`}.
+        {row.preallocated_to && ` and in transit to ${row.preallocated_to}`}.
         {row.topic_exists === false && " The topic does not exist yet."}
       </p>
     );
@@ -224,9 +224,9 @@ function Expected(props: { move: Move }) {
           </tr>
         </tbody>
       </table>
-      <p>{move.runner_up ? `The next best place would have been ${move.runner_up}.` : "No other broker could take it."}</p>
+      <p>{move.runner_up ? `The second-best target was ${move.runner_up}.` : "No other broker could take it."}</p>
       <h3>The bundle now</h3>
-      <p class="quiet">By the last cycle, not by this plan.</p>
+      <p class="quiet">State in the last cycle, not in this plan.</p>
     </>
   );
 }
@@ -252,7 +252,7 @@ function NameDrawer(props: { name: string; move?: Move; who: WhoAmI | null }) {
       {missing ? (
         <Missing problem={why.problem ?? places.problem!} />
       ) : (
-        <Loaded answer={places} empty="It has no bundle.">
+        <Loaded answer={places} empty="There are no bundles.">
           {(rows) => <Places rows={rows} />}
         </Loaded>
       )}
@@ -260,7 +260,7 @@ function NameDrawer(props: { name: string; move?: Move; who: WhoAmI | null }) {
       {only && !refused && (
         <p class="actions">
           <button type="button" onClick={() => setMoving(true)}>
-            Move it by hand
+            Move manually
           </button>
         </p>
       )}

@@ -92,7 +92,7 @@ export function typeset(text: string): string {
 }
 
 // The strategy's verdict on a broker has nothing to do with the overload threshold.
-const VERDICTS: Record<string, string> = { Overloaded: "to be relieved", Underloaded: "to be filled" };
+const VERDICTS: Record<string, string> = { Overloaded: "should give bundles", Underloaded: "should take bundles" };
 
 /** A code such as CoolDown in words. */
 export function words(code: string): string {
@@ -102,7 +102,7 @@ export function words(code: string): string {
 export const MODES: Record<State["mode"], string> = {
   observe: "only observes",
   recommend: "shows what it would do, moves nothing",
-  act: "carries its plans out",
+  act: "executes its plans",
 };
 
 /** Why the leader, in mode act, carries no plan out; "" when it does. A pause is told by itself. */
@@ -121,7 +121,7 @@ export interface Balance {
   times: number;
 }
 
-/** The busiest broker, and the mean of those that share the load, as the sidecar counts them (`Plan.imbalance`). */
+/** The most loaded broker, and the mean of those that share the load, as the sidecar counts them (`Plan.imbalance`). */
 export function balanceOf(brokers: Scored[]): Balance {
   const usable = brokers.filter((row) => row.state === "ok" && row.score_ratio !== undefined && row.score_ratio !== null);
   const sharing = usable.filter((row) => row.shares_load);
@@ -144,25 +144,25 @@ const UNEVEN = 1.25;
 /** How the headline begins, up to its verb. Balanced is what the leader found at its last cycle, with its own readings. */
 function beginning(state: State, busiest: string, times: number): string {
   if (state.cycle?.verdict !== "Balanced") return `Broker ${busiest}`;
-  if (times < UNEVEN) return `Balanced: the busiest broker, ${busiest},`;
-  return `The last cycle found the brokers balanced; now${state.role === "leader" ? "" : ", as this sidecar sees it,"} broker ${busiest}`;
+  if (times < UNEVEN) return `Balanced: the most loaded broker, ${busiest},`;
+  return `The last cycle found the brokers balanced; now${state.role === "leader" ? "" : ", with the values of this sidecar,"} broker ${busiest}`;
 }
 
 /** What is unbalanced and what happens next, in one or two sentences. */
 export function verdict(state: State, brokers: Broker[]): string {
   const { usable, mean, busiest: top, times } = balanceOf(brokers);
-  if (!brokers.length) return "There is no picture of the cluster yet. It comes with the brokers' first reports.";
-  if (!top) return "No broker has a report that can be used.";
+  if (!brokers.length) return "The load of the cluster is not known yet. It comes with the first load reports of the brokers.";
+  if (!top) return "No broker has a usable load report.";
   const [one, moves, busiest] = [usable.length === 1, state.cycle?.moves ?? 0, shortNames(brokers)(top.broker)];
   if (one) return `One broker, ${busiest}, at ${percent(top.score_ratio)} of its capacity: there is nothing to balance.`;
-  if (mean < IDLE && !moves) return `The cluster is idle: the busiest broker, ${busiest}, uses ${percent(top.score_ratio, 1)} of its capacity.`;
+  if (mean < IDLE && !moves) return `The cluster is idle: the most loaded broker, ${busiest}, uses ${percent(top.score_ratio, 1)} of its capacity.`;
   const balanced = state.cycle?.verdict === "Balanced";
   const share = `${percent(top.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
   const moving = onTheWay(brokers);
-  const arrived = moving === 1 ? " once the bundle on the way has arrived" : ` once the ${moving} bundles on the way have arrived`;
+  const arrived = moving === 1 ? " once the bundle in transit has arrived" : ` once the ${moving} bundles in transit have arrived`;
   const carries = `${beginning(state, busiest, times)} carries ${ratio(times)} times the mean (${share})${moving ? arrived : ""}`;
   if (!moves) return `${carries}. No ${moving ? "further " : ""}moves planned${balanced ? "" : " yet"}.`;
   const plan = count(moves, "bundle");
-  if (state.paused) return `${carries}; the plan would move ${plan}, but moving is paused.`;
+  if (state.paused) return `${carries}; the plan would move ${plan}, but moves are paused.`;
   return state.mode === "act" && !obstacle(state) ? `${carries}; the plan moves ${plan}.` : `${carries}; the plan would move ${plan}.`;
 }

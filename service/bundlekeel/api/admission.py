@@ -103,7 +103,7 @@ def router_for(role: str, *, changes: bool = False, probe: bool = False, **optio
 
 
 def require_roles(app: FastAPI) -> None:
-    """Check the routes of an app. Raises TypeError if one has no role, now or when it is added later."""
+    """Raise TypeError if a route of the app has no role, also for routes that are added later."""
     app.router.route_class = Route
     for context in iter_route_contexts(app.routes):
         if not isinstance(context.original_route, Route):
@@ -150,7 +150,9 @@ class Admission:
             await refusal(scope, receive, send)
 
     async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run an endpoint that needs no credentials, unless too many probes, or requests for metrics and page, run.
+        """Run an endpoint that needs no credentials; refuse it while too many requests of its kind run.
+
+        The kinds are probes, and requests for metrics or the web page.
 
         The bytes of these responses are not counted, because all clients share the text of the metrics."""
         refusal = None if route.probe else self._crowded(scope)

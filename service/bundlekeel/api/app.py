@@ -57,8 +57,8 @@ SECURITY_SCHEME = {
 _READS_ONLY = """This address has no routes tagged `mutations`, because `api.auth` is not configured. They are in the
 document of the unix socket, which is also `config/openapi.json` of the sources."""
 _SERVER = (
-    "a sidecar with the default `api.host` and `api.port`; without `api.auth` it answers 404 to all routes tagged "
-    "`mutations`, which the unix socket (`api.socket`) has"
+    "a sidecar with the default `api.host` and `api.port`; without `api.auth` it answers 404 to all "
+    "routes tagged `mutations`: use the unix socket (`api.socket`) for them"
 )
 _SERVERS = [{"url": "http://127.0.0.1:8090", "description": _SERVER}]
 _LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}

@@ -49,7 +49,7 @@ class _Refusals:
 class Audit:
     """Audit records of one listener (TCP port or unix socket).
 
-    `trail`: writes the records; None: none are written, but `by` is replaced in bodies. `unnamed`: the recorded
+    `trail`: writes the records; None: no records are written, but `by` is replaced in bodies. `unnamed`: the recorded
     caller if no credentials were checked or they are invalid.
     """
 

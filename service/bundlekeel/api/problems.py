@@ -64,8 +64,8 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "wrong-path"): "the path has a control character, a line separator, or a character that changes the "
     "text direction",
     (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
-    (403, "forbidden"): "not allowed in this mode, during a pause, above the ceiling of the settings file, for a "
-    "what-if plan, your own proposal, or thresholds while calibration is off; `code` is the reason",
+    (403, "forbidden"): "forbidden by the mode, a pause or the settings file, or because the plan is a what-if, the "
+    "proposal is your own, or calibration is off; `code` is the reason",
     (403, "role"): "the role is too low",
     (403, "wrong-origin"): "the request comes from a page of another server",
     (404, "no-route"): "the route does not exist, or not at this address: `detail` names the path",
@@ -75,8 +75,8 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (
         409,
         "conflict",
-    ): "not possible now: the inputs of a plan changed, a safety rule refuses a move, or the broker is the last one "
-    "that is open; `code` is the reason, `difference` the reasons as text",
+    ): "not possible now: the inputs of a plan changed, a safety rule refuses a move, or all other "
+    "brokers are drained or cordoned; `code` is the reason, `difference` contains all reasons as text",
     (413, "too-large"): "the body is too large",
     (415, "not-json"): "the Content-Type is not `application/json`",
     (421, "wrong-host"): "the Host header names another server",

@@ -66,7 +66,10 @@ def _pieces(value: Any) -> Iterator[bytes]:
 
 
 # OpenAPI description of requests that wait for the leader.
-TASK_ADDRESS: Final = {"description": "address of the task, if there is one", "schema": {"type": "string"}}
+TASK_ADDRESS: Final = {
+    "description": "address of the task, if the request created a task",
+    "schema": {"type": "string"},
+}
 _LOCATED: Final = {"headers": {"Location": {"$ref": "#/components/headers/TaskAddress"}}}
 ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {202: _LOCATED}
 TASKED: Final[dict[int | str, dict[str, Any]]] = {200: _LOCATED}
@@ -100,8 +103,9 @@ def page(
 def before(first_ms: int, last_ms: int) -> Mapping[str, Any]:
     """Return the query parameters of the next page of records, which ends at the oldest record of this page.
 
-    `first_ms`, `last_ms`: Unix times of this page's oldest and newest record. The millisecond of the oldest record is
-    part of the next page, too, because other records can have it, unless this page covers only one millisecond."""
+    `first_ms`, `last_ms`: Unix times of this page's oldest and newest record. The next page repeats the oldest record's
+    millisecond, because other records can have the same time. If this page covers only one millisecond, the next page
+    starts before it."""
     return {"until_ms": first_ms if first_ms < last_ms else first_ms - 1}
 
 

@@ -132,7 +132,8 @@ class PlanBody(Body):
     ignore_hit_counts: bool | None = Field(
         default=None,
         strict=True,
-        description="do not wait for hit counts; null: do not wait only if the request changes brokers or traffic",
+        description="true: plan moves immediately; false: wait until the imbalance has lasted; null: true if the "
+        "request changes brokers or traffic, else false",
     )
     forwarded: bool = Field(
         default=False, strict=True, description="set by followers that forward a request; clients never set it"
@@ -208,9 +209,15 @@ class Problem(BaseModel):
     title: str = Field(description="name of the status")
     status: int = Field(description="HTTP status")
     detail: str = Field(description="description of the error")
-    field: str | None = Field(default=None, description="for an invalid value: `field` of the first of `errors`")
-    value: Any = Field(default=None, description="for an invalid value: `value` of the first of `errors`")
-    allowed: str | None = Field(default=None, description="for an invalid value: `allowed` of the first of `errors`")
+    field: str | None = Field(
+        default=None, description="for an invalid value (422): the field of the first fault, see `errors`"
+    )
+    value: Any = Field(
+        default=None, description="for an invalid value (422): the value of the first fault, see `errors`"
+    )
+    allowed: str | None = Field(
+        default=None, description="for an invalid value (422): the allowed values of the first fault, see `errors`"
+    )
     code: str | None = Field(
         default=None,
         description="for a conflict (409) or `forbidden` (403): the reason, a code in docs/reference/codes.md or "

@@ -199,7 +199,7 @@ class Protection:
 class ApiServer:
     """The HTTP server of a sidecar.
 
-    `socket_path`: path of the unix socket; None: without one. Only the owner of the socket can use it, and needs no
+    `socket_path`: path of the unix socket; None: no socket. Only the owner of the socket can use it, without
     credentials.
     """
 

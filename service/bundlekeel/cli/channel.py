@@ -39,8 +39,15 @@ def channel(
         ),
     ] = None,
     namespace: NamespaceOption = None,
-    after: Annotated[str, typer.Option("--after", metavar="BUNDLE", help="Last bundle of the previous page.")] = "",
-    limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=10_000, help="Number of bundles.")] = 50,
+    after: Annotated[
+        str,
+        typer.Option(
+            "--after", metavar="BUNDLE", help="List the bundles after this one: the last bundle of the previous page."
+        ),
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="COUNT", min=1, max=10_000, help="Number of bundles to list.")
+    ] = 50,
 ) -> None:
     """Show the ownership channel of the extensible load manager: findings (problems), remedies, and bundle states.
 
@@ -144,7 +151,7 @@ def bundles(rows: Sequence[UnitView], layout: TableLayout) -> RenderableType:
             Column("bundle, owner" if stacked else "bundle", lambda row: name_for(row.bundle, layout)),
             Column("state", lambda row: Text(row.state, style="" if row.state == "Owned" else "yellow")),
             Column("owner", owner, 0 if stacked else None),
-            Column("on its way", way, shown=not stacked),
+            Column("in transit", way, shown=not stacked),
             Column(">version", lambda row: str(row.version)),
             Column(">written", lambda row: units.moment(row.since_ms), shown=layout.wide),
             Column(">age", lambda row: units.age(row.age_seconds)),

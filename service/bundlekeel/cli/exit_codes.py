@@ -74,7 +74,7 @@ def as_cli_error(error: BundlekeelError) -> CliError:
 def by_option(text: str, field: str, option: str) -> str:
     """Replace a field in a message by the option that sets it: `limit = 0: …` becomes `--limit 0: …`.
 
-    After an option with a key, such as `--set KEY`, the mark ` = ` between key and value stays.
+    After an option with a key, such as `--set KEY`, the ` = ` between key and value stays.
     """
     mark = " = " if " " in option else " "
     return re.sub(

@@ -62,7 +62,9 @@ def journal(
 def verify(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="Journal and its rotated files. Default: those of the settings."),
+        typer.Argument(
+            metavar="FILE", help="Journal and its rotated files. Default: the files of `journal.path` in the settings."
+        ),
     ] = None,
     head: Annotated[
         str,
@@ -78,8 +80,8 @@ def verify(
     """Check the journal's hash chain. Exit code 1 if a line was changed, added or removed (prints the first one), or
     if nothing is recorded.
 
-    Without files it reads those of the settings. If all rotated files that the settings allow exist, older ones may be
-    deleted, so the oldest line need not be the beginning of the chain.
+    Without files it reads those of the settings. If as many rotated files exist as the settings allow, older files were
+    perhaps deleted. Then the oldest line can be later than the beginning of the chain.
     """
     if head and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise CliError(f"--head {head!r}: expected 64 hexadecimal digits", USAGE)

@@ -55,7 +55,7 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         sidecar: NamedSidecar,
         purpose: Annotated[
             Literal["act"] | None,
-            typer.Option("--for", help="`act`: run the checks for that mode, go or no go; needs a running sidecar."),
+            typer.Option("--for", help="`act`: check whether mode `act` is safe now; needs a running sidecar."),
         ] = None,
     ) -> None:
         """Test every connection and permission; show each fault and its fix. Exit code 1 on errors.
@@ -94,9 +94,9 @@ def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Show the location of a topic (one row per partition), a bundle, or each bundle of a namespace: owner and
         URLs.
 
-        Reads the metadata store of the settings (-c): it never assigns a bundle, and prints `unowned` for one without
-        an owner. With --if-unowned it asks a sidecar (--socket, --url) for the remaining and dropped brokers after each
-        step of the assignment, and for the choice.
+        Reads the metadata store of the settings (-c): it never assigns a bundle, and prints `unowned` for a bundle
+        without an owner. With --if-unowned it asks a sidecar (--socket, --url) for the remaining and dropped brokers
+        after each step of the assignment, and for the choice.
         """
         check_name(name)
         if if_unowned and listener:
@@ -151,7 +151,10 @@ NamespacesOption = Annotated[
     ),
 ]
 AgainOption = Annotated[
-    bool, typer.Option("--again", help="Repeat --namespace and --split of the last takeover, active or ended.")
+    bool,
+    typer.Option(
+        "--again", help="Use the namespaces and the --split value of the last takeover, even if it has ended."
+    ),
 ]
 
 
@@ -177,7 +180,9 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         namespaces = _namespaces(namespace or [])
         if again:
             if namespaces or split != "brokers":
-                raise CliError("--again repeats --namespace and --split of the last takeover: omit them with it", USAGE)
+                raise CliError(
+                    "--again uses --namespace and --split of the last takeover: omit these two options", USAGE
+                )
             split, namespaces = wiring().last_takeover(settings)
 
         def change(dry: bool, tell: Callable[[str], None]) -> Json:

@@ -96,9 +96,7 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
     reason: ReasonToActOption = "",
     algorithm: Annotated[
         SplitAlgorithm | None,
-        typer.Option(
-            "--algorithm", metavar="NAME", help="Split algorithm of Pulsar. Default: split where the load divides."
-        ),
+        typer.Option("--algorithm", metavar="NAME", help="Split algorithm of Pulsar. Default: divide the load evenly."),
     ] = None,
     at: Annotated[
         list[str] | None,

@@ -236,7 +236,7 @@ def restart_plan(answer: RestartPlan, _: TableLayout) -> RenderableType:
         parts.append(Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))
     if answer.moves:
         remaining = f"about {numbered(answer.moves, 'move')} and {units.age(answer.eta_seconds)} remaining"
-        parts.append(Text(f"{remaining}, without the starts of the brokers"))
+        parts.append(Text(f"{remaining}, plus the time in which brokers start"))
     return Group(*parts)
 
 
@@ -257,7 +257,7 @@ def _until(until_ms: int, endless: str = "for good") -> str:
 def reviews(rows: Sequence[ReviewView], layout: TableLayout) -> RenderableType:
     """Render one line per proposed change; in a narrow table, title and requester are below the id."""
     if not rows:
-        return none_of("proposals", "with `review` in the settings, changes wait here for another operator")
+        return none_of("proposals", "with `review: required` in the settings, changes wait here for another operator")
 
     def draw(form: TableLayout) -> Table:
         below = 1 if form.stacked else None

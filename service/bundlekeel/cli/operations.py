@@ -49,7 +49,11 @@ BrokerArgument = Annotated[
 ForOption = Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Duration, e.g. 2h. Default: no end.")]
 ScopeOption = Annotated[
     str | None,
-    typer.Option("--scope", metavar="SCOPE", help="Only for tenant:NAME, namespace:TENANT/NAME or broker:ID."),
+    typer.Option(
+        "--scope",
+        metavar="SCOPE",
+        help="Scope of the pause: tenant:NAME, namespace:TENANT/NAME or broker:ID. Default: everything.",
+    ),
 ]
 _POLL_SECONDS = 1.0
 # With `--wait`, give up after this many seconds with an obstacle. These are two cycles, because the obstacle of the
@@ -94,9 +98,13 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
         session.tell(answer, typed(Resumed, operation_tables.resumed))
     scopes = [row.scope for row in decoded(OperationsView, session.client.get("operations")).pauses if row.scope]
     if scopes:
-        typer.echo(f"warning: still paused, until `resume --scope`: {', '.join(scopes)}", err=True)
+        typer.echo(
+            f"warning: these scopes are still paused: {', '.join(scopes)}; `bundlekeel resume --scope SCOPE` "
+            "ends a pause",
+            err=True,
+        )
     if paused is None:
-        raise CliError("no pause of everything was active; `bundlekeel status` shows what else stops moves", BAD_NEWS)
+        raise CliError("no pause of all moves was active; `bundlekeel status` shows what else stops moves", BAD_NEWS)
 
 
 def _with_reason(context: typer.Context, mode: str | None) -> str | None:
@@ -264,7 +272,7 @@ def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by:
     _tell(session, "POST", f"brokers/{path_part(broker)}/uncordon", reason, by)
 
 
-restart_app = typer.Typer(help="Restart all brokers one at a time.", no_args_is_help=True)
+restart_app = typer.Typer(help="Plan a restart of all brokers, one at a time.", no_args_is_help=True)
 
 
 @connected

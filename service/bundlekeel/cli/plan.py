@@ -99,13 +99,15 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
     ignore_hit_counts: Annotated[
         bool,
         typer.Option(
-            "--ignore-hit-counts", help="Do not wait for hit counts. Default if the command changes brokers or traffic."
+            "--ignore-hit-counts", help="Plan moves immediately. Default with --remove-broker, --add-broker or --scale."
         ),
     ] = False,
     keep_hit_counts: Annotated[
         bool,
         typer.Option(
-            "--keep-hit-counts", help="Wait for hit counts. Default if the command changes neither brokers nor traffic."
+            "--keep-hit-counts",
+            help="Plan moves only if the imbalance has lasted, as the leader does. Default without "
+            "--remove-broker, --add-broker and --scale.",
         ),
     ] = False,
 ) -> None:

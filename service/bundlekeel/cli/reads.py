@@ -96,7 +96,7 @@ def bundles(
 
     rows = session.show(fetch, typed(list[BundleView], tables.bundles))
     if rows is not None and len(rows) == limit:
-        typer.echo(f"only the {limit} bundles with the most load; more: --limit", err=True)
+        typer.echo(f"the {limit} bundles with the most load; for more, pass --limit", err=True)
 
 
 @connected

@@ -27,13 +27,17 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         config: ConfigOption = None,
         mode: Annotated[
             Mode | None,
-            typer.Option("--mode", help="Mode and ceiling, instead of the mode in the settings file."),
+            typer.Option(
+                "--mode",
+                help="Mode, instead of the mode in the settings file; `bundlekeel mode` cannot raise it.",
+            ),
         ] = None,
         force_mixed: Annotated[
             bool,
             typer.Option(
                 "--force-mixed",
-                help="Act although load managers differ, but only on brokers with the load manager that started last.",
+                help="Act although load managers differ, but only on brokers with the load manager of the broker that "
+                "started last.",
             ),
         ] = False,
     ) -> None:

@@ -104,7 +104,7 @@ def _namespace(text: str | None) -> str | None:
 
 
 def broker_id(value: list[str] | str | None) -> list[str] | str | None:
-    """Return the values unchanged, also empty ones. Raises BadParameter if another value cannot be a broker id."""
+    """Return the values unchanged. Raises BadParameter if a value is neither empty nor a possible broker id."""
     for name in [value] if isinstance(value, str) else value or ():
         if name and re.fullmatch(NEW_BROKER, name) is None:
             allowed = "a host name, or host:port: letters, digits and . _ : [ ] -"
@@ -219,7 +219,7 @@ def lines_and_records(limit: int | None, span: Mapping[str, int | None], output:
 def moment_ms(text: str, now: dt.datetime, wrong: str) -> int:
     """Return a time as Unix ms, from a duration before now, a day, or a time (local unless it has a zone).
 
-    Raises CliError with the message `wrong` if the text is none of these.
+    Raises CliError with the message `wrong` if the text has another form.
     """
     return int(_moment(text.strip(), now, wrong).timestamp() * 1000)
 

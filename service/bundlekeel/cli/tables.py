@@ -188,7 +188,7 @@ def _takeover(state: State) -> str | Text:
     """Return whether the brokers' own shedding is off, and who turned it off."""
     last = state.takeover
     if last is None:
-        return "none: the brokers shed by their own settings" if state.takeover_known else "not known yet"
+        return "none: the brokers shed load themselves" if state.takeover_known else "not known yet"
     only = f"only {', '.join(last.namespaces)}, " if last.namespaces else ""
     if last.ended:
         ended = f"{only}ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
@@ -378,7 +378,7 @@ def name_for(bundle: str, layout: TableLayout) -> str:
 def bundles(rows: Sequence[BundleView], layout: TableLayout) -> RenderableType:
     """Render one row per bundle. Traffic is the sum of in and out, with the number of samples per average."""
     if not rows:
-        return none_of("bundles", "no load report contains a matching one; `bundlekeel where` finds idle ones")
+        return none_of("bundles", "no load report contains a matching bundle; `bundlekeel where` finds idle bundles")
     return _bundles(rows, layout) if layout.wide else layout.fitting(lambda form: _bundles(rows, form))
 
 
@@ -441,7 +441,7 @@ def _may_move(row: BundleView) -> Text:
 
 
 def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
-    """Render one row per topic, partition or bundle, with its owner. `unowned` is a valid state, and no error."""
+    """Render one row per topic, partition or bundle, with its owner. `unowned` is a valid state, not an error."""
     topics = any(row.topic for row in rows)
     if layout.stacked:
         # Do not break names, so that they can be copied: print the other columns below them.
@@ -470,7 +470,7 @@ def _place(row: Place, gap: str = ", ") -> Text:
     going = f" (going to {row.preallocated_to})" if row.preallocated_to else ""
     text = Text(row.state, style=_GOOD if row.state == "owned" else _WARN).append(going, style=_DIM)
     if row.state == "unowned" and is_system_bundle(row.bundle):
-        text.append(" (a system bundle: its owner may not be recorded, see `bundlekeel why`)", style=_DIM)
+        text.append(" (a system bundle: Pulsar does not always record its owner, see `bundlekeel why`)", style=_DIM)
     if row.topic_exists is False:
         text.append(f"{gap}the topic does not exist yet", style=_WARN)
     return text.append(f"{gap}{entry_words(row.channel)}", style=_DIM) if row.channel else text

@@ -22,7 +22,8 @@ from bundlekeel.views.picture import CycleVerdict, WhyView
 from bundlekeel.views.summary_fields import RefusalSummary, SummaryView
 
 if TYPE_CHECKING:
-    from bundlekeel.requests.assignments import AssignmentView, DroppedView
+    from bundlekeel.planning.filters.assign import DroppedBroker
+    from bundlekeel.requests.assignments import AssignmentView
 
 # Indent by two columns, also where a line is wrapped.
 _INDENT = (0, 0, 0, 2)
@@ -201,7 +202,7 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
     yield ["moves", _counts(answer.moves) or "none"]
     if answer.effects:
         gain = answer.gain or 0.0
-        peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
+        peak = f"the higher load of the two brokers {'rose' if gain < 0 else 'fell'} by {abs(gain):.1%} on average"
         yield ["effects", f"{_counts(answer.effects)}; {peak}"]
     yield ["not executed", *map(_reason_line, answer.obstacles)]
     yield ["not moved", *map(_reason_line, answer.refusals)]
@@ -258,14 +259,14 @@ def _mark(row: Check) -> Text:
 
 def change(answer: Json, _: TableLayout) -> RenderableType:
     """Render the result of `takeover` or `handback`: one line per broker, the warnings, and who splits bundles."""
-    drawn = table("broker", "sheds before", "sheds after", "as wanted", "detail")
+    drawn = table("broker", "sheds before", "sheds after", "as expected", "detail")
     for row in answer["brokers"]:
         mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
         drawn.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
     parts: list[RenderableType] = [drawn]
     parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
     if answer.get("split"):
-        parts.append(Text(f"bundles are split by: {answer['split']}"))
+        parts.append(Text(f"who splits bundles automatically: {answer['split']}"))
     return Group(*parts)
 
 
@@ -323,7 +324,7 @@ def _head(row: AssignmentView) -> Text:
 
 def _steps(row: AssignmentView, layout: TableLayout) -> RenderableType:
     drawn = table("step", ">left", "candidates", "dropped", "note")
-    before: list[str] = []
+    before: tuple[str, ...] = ()
     for step in row.steps:
         names = "same" if before and step.candidates == before else _names(step.candidates, layout)
         drawn.add_row(step.name, str(len(step.candidates)), names, _dropped(step.dropped, layout), step.note)
@@ -337,7 +338,7 @@ def _names(names: Sequence[str], layout: TableLayout) -> str:
     return "\n".join([*names[: _NAMED - 1], f"and {len(names) - _NAMED + 1} more"])
 
 
-def _dropped(dropped: Sequence[DroppedView], layout: TableLayout) -> str:
+def _dropped(dropped: Sequence[DroppedBroker], layout: TableLayout) -> str:
     if not layout.wide:
         return "\n".join(f"{amount} {code}" for code, amount in Counter(item.code for item in dropped).items())
     by_code: dict[str, list[str]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Pulsar's own shedders and placements: exact copies, and the command `decide`."""
+"""Exact copies of Pulsar's own shedders and placements, and the command `bundlekeel decide`."""

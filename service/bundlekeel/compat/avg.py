@@ -21,7 +21,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 
 def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Pair the i-th least with the i-th most loaded broker, and move bundles in the pairs that differ often enough."""
+    """Pair the i-th least with the i-th most loaded broker, and move bundles if they differ in enough calls."""
     low, high = dict(memory.low), dict(memory.high)
     # The class uses one HashMap of scores for its whole life, and its table never shrinks.
     table = max(memory.table, table_of(len(picture.brokers)))
@@ -48,7 +48,7 @@ def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, releas
 def _count(
     picture: CompatPicture, params: Parameters, table: int, low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
-    """Return the pairs of brokers (less loaded, more loaded) that differ enough; update the hit counters in place.
+    """Return the pairs (less loaded, more loaded) above the low threshold; count such calls in `low` and `high`.
 
     The middle broker is paired with itself.
     """
@@ -87,8 +87,7 @@ def _order(picture: CompatPicture, scores: Floats, table: int) -> Ints:
 def _acting(
     picture: CompatPicture, params: Parameters, pairs: list[tuple[int, int]], low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
-    """Return the pairs that differed in enough calls (hit count), and delete their counters, even if no bundle can
-    move."""
+    """Return the pairs that differed in enough calls; delete their counters, even if no bundle can move."""
     acting = []
     for pair in pairs:
         names = [picture.brokers[row] for row in pair]
@@ -123,8 +122,7 @@ class _Selector:
         self.verdicts: list[Verdict] = []
 
     def take(self, cold: int, hot: int) -> None:
-        """Select bundles of `hot` to move to `cold`: largest first, each one that fits into a share of their
-        difference."""
+        """Select the largest bundles of `hot` that together fit into a share of its difference to `cold`."""
         ratio = self.params.max_unload_ratio
         messages = (self.broker_rate[hot] - self.broker_rate[cold]) * ratio
         size = (self.broker_size[hot] - self.broker_size[cold]) * ratio
@@ -145,8 +143,8 @@ class _Selector:
     def destinations(self) -> tuple[dict[int, int], dict[str, str]]:
         """Return the target of each selected bundle, by row and by bundle *data*.
 
-        Pulsar's class stores targets in a map with the bundle data as key. So all bundles with equal data have the
-        target of the last one of them.
+        Pulsar's class stores targets in a map with the bundle data as key. So bundles with equal data share one target:
+        the target of the last such bundle.
         """
         rows, brokers = [row for row, _, _ in self.taken], self.picture.brokers
         keys = data_keys(self.picture.bundles, rows)
@@ -161,8 +159,7 @@ class _Selector:
 
 
 def _fitting(descending: Floats, left: float) -> list[int]:
-    """Return the positions of the selected values: each is above 0 and at most the rest of `left`, the traffic to
-    move."""
+    """Return the positions of values, largest first, that together fit into `left`, the traffic to move."""
     values: list[float] = descending.tolist()
     negated: list[float] = (-descending).tolist()
     # NaN comes first and is never selected; the search below needs a sorted list without it.
@@ -182,7 +179,7 @@ def _fitting(descending: Floats, left: float) -> list[int]:
 
 
 def data_keys(bundles: BundleColumns, rows: Sequence[int]) -> list[str]:
-    """Return a string per bundle's `BundleData`, equal exactly if Java's values are (`equals` of all fields)."""
+    """Return one string per bundle. Two strings are equal exactly if Java's `BundleData.equals` is true."""
     picked: Ints = np.array(rows, dtype=np.int64)
     columns = (bundles.short[picked], bundles.long[picked], bundles.samples[picked], bundles.topics[picked, None])
     return [_digest(row) for row in np.column_stack([np.asarray(part, dtype=np.float64) for part in columns])]

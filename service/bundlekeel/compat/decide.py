@@ -1,6 +1,6 @@
 """`bundlekeel decide`: the bare decision, JSON lines in and out, no network (docs/reference/cli.md).
 
-How the corrected strategies (`compat: none`) interpret a turn:
+How Bundlekeel's own strategies (`compat: none`) interpret a turn (an input line with brokers' data):
 
 * `now` defaults to the newest `lastUpdate`, so that the same lines give the same decisions on any day;
 * a bundle that `bundles` does not contain has the values of its broker's report, as if sampled once;
@@ -47,7 +47,7 @@ class Writable(Protocol):
 
 
 class Decider(Protocol):
-    """Decides turns (input lines with brokers' data) as the last reset demands, and keeps the strategy's memory."""
+    """Decides turns (input lines with brokers' data) with the strategy of the last reset line, and keeps its memory."""
 
     def answer(self, line: InputLine) -> dict[str, Any]:
         """Return the answer to a turn (input line with brokers' data). Raises LineFault if the line cannot be used."""
@@ -61,8 +61,7 @@ class Decider(Protocol):
 
 @dataclass(slots=True)
 class DecideRun:
-    """State of one run of `decide`. `refused_reset`: number of the line with the last reset if that was refused; else
-    0."""
+    """State of one run of `decide`. `refused_reset`: number of the last reset line if it was refused, else 0."""
 
     decider: Decider = field(default_factory=lambda: CorrectedDecider(Parameters(**BUDGETS)))
     refused_reset: int = 0
@@ -121,7 +120,7 @@ def _bench(decider: Decider, turns: int) -> dict[str, Any]:
 def run(lines: Iterable[bytes], out: Writable) -> bool:
     """Answer every input line of `decide`, and return False if there were only errors.
 
-    Each answer is flushed, so that a caller can wait for it before the next turn.
+    Each answer is flushed, so that a caller can wait for it before the next input line.
     """
     state, good, bad = DecideRun(), 0, 0
     for number, text in enumerate(lines, start=1):

@@ -41,8 +41,8 @@ class CompatTurn:
 
 @dataclass(slots=True)
 class CompatDecider:
-    """Decides input lines with the copy of a Pulsar shedder, and keeps its memory. `places`: the reset names a
-    placement."""
+    """Decides input lines with the copy of a Pulsar shedder, and keeps its memory. `places`: whether the reset line
+    names a placement."""
 
     params: Parameters
     seed: int
@@ -112,7 +112,7 @@ class CompatDecider:
 
 @dataclass(slots=True)
 class CompatTransferDecider:
-    """Decides input lines with the copy of TransferShedder, and keeps its hit count between them."""
+    """Decides input lines with the copy of TransferShedder, and keeps its memory between them."""
 
     params: Parameters
     hits: int = 0

@@ -1,4 +1,4 @@
-"""Bundlekeel's corrected strategies in `decide`: run the sidecar's `plan()` on the load reports in each input line."""
+"""Bundlekeel's own strategies in `bundlekeel decide`: run the sidecar's `plan()` on the load reports of each line."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class ModularTurn:
 
 @dataclass(slots=True)
 class CorrectedDecider:
-    """Decides input lines of both load managers with a corrected strategy, and keeps its memory between them."""
+    """Plans moves for each input line (load reports of either load manager) with a strategy of Bundlekeel.
+
+    `memory`: state of the strategy, kept from one line to the next. `turn`: last input line; None before the first.
+    """
 
     params: Parameters
     seed: int = 0

@@ -81,7 +81,7 @@ class _Reset(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetChoice:
-    """The settings that a reset line selects, in Bundlekeel's names and units. `places`: whether it names a
+    """The settings that a reset line selects, in Bundlekeel's names and units. `places`: whether the line names a
     placement."""
 
     parameters: dict[str, Any]
@@ -242,7 +242,7 @@ _POLICIES = msgspec.json.Decoder(_Policies)
 
 
 def parse_policies(value: object) -> Policies:
-    """Parse `policies` of an input line, which restrict the destinations of bundles for the corrected strategies.
+    """Parse `policies` of an input line, which restrict the destinations of bundles for Bundlekeel's own strategies.
 
     {"isolation": {<policy>: <NamespaceIsolationData, as in its znode>, ...},
      "anti_affinity": {<tenant/namespace>: <group>, ...},
@@ -283,7 +283,7 @@ def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:
 
 
 def _in_words(reason: str, text: bytes | msgspec.Raw, place: re.Match[str] | None) -> str:
-    """Return an error message of msgspec with JSON's names of types, and with the value of a number out of range."""
+    """Return an error message of msgspec with JSON's names of types, and with the value if a number is out of range."""
     if limit := _LIMIT.fullmatch(reason):
         kind, mark, bound = limit.groups()
         expected = f"expected {_KINDS[kind]}{', ' if kind == 'int' else ' '}{_LIMITS[mark].format(bound)}"

@@ -1,4 +1,4 @@
-"""The copies of Pulsar's own shedders as a feature of the sidecar: the command `decide`."""
+"""Registration of the optional feature `compat`, which adds the command `bundlekeel decide`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bundlekeel.wiring.feature import Feature
 
 
 class Compat(Feature):
-    """Decisions for one input, by Pulsar's own shedders or by the corrected ones."""
+    """Feature with the command `decide`, which runs copies of Pulsar's shedders, or Bundlekeel's own, on JSON lines."""
 
     name = "compat"
     commands = (CommandModule("Offline", "compat.decide", "decide", plans=True),)

@@ -7,8 +7,8 @@ Bundlekeel's own invariants are checked (planning/invariants.py).
 
 TransferShedder reads the scores and top bundles that the brokers of an extensible cluster publish. On a modular
 snapshot it reads the values that these brokers would publish with the extensible load manager. These are a score, which
-each call smooths once, and their largest bundles (`report_max_bundles`), lowest first, in the resolution of Pulsar's
-order (`TopKBundles`). If it returns no target, the extensible `LeastResourceUsageWithWeight` chooses one.
+each call smooths once, and their largest bundles (`report_max_bundles`), lowest first, sorted by rounded values as in
+Pulsar's `TopKBundles`. If it returns no target, the extensible `LeastResourceUsageWithWeight` chooses one.
 """
 
 from __future__ import annotations
@@ -116,8 +116,7 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
 
 
 class _Targets:
-    """Finds the brokers for a bundle's placement. Policies, closed brokers and topic limits apply if they leave any
-    broker."""
+    """Finds the brokers for a bundle's placement. A rule (closed brokers, topic limit) that excludes all is ignored."""
 
     def __init__(self, context: Context) -> None:
         self._permitted = context.draft.permitted
@@ -244,8 +243,8 @@ def largest(traffic: Floats, most: int) -> Ints:
 def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> list[Refusal]:
     """Plan the moves that TransferShedder chose; return refusals of bundles that cannot move.
 
-    It requests all moves of a swap together, but the invariants check one move at a time. So moves to a less loaded
-    broker come first.
+    TransferShedder requests all moves of a swap together, but the invariants check one move at a time. So moves to a
+    less loaded broker come first.
     """
     index = context.snapshot.brokers.rows
     bundles = context.snapshot.bundles
@@ -268,8 +267,7 @@ def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> lis
 
 
 def _placed(context: Context, row: int, scores: Floats, random: np.random.Generator) -> int:
-    """Draw a broker with a score well below the mean, else any candidate, as the extensible placement does; -1:
-    none."""
+    """Draw a broker with a score well below the mean, else any candidate, as Pulsar does; -1: no candidates."""
     permitted = context.draft.permitted
     allowed = np.ones(len(scores), dtype=bool)
     if permitted is not None:

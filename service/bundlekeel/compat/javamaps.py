@@ -80,9 +80,9 @@ def concurrent_order(hashes: Ints) -> Ints:
 
 
 def _crowded(buckets: Ints) -> int:
-    """Return the number of keys after which a bucket has enough keys for a tree; 0: no bucket has.
+    """Return the number of keys after which a bucket has enough keys for a tree; 0: never.
 
-    Instead of the tree, a small table becomes eight times as large then (`tryPresize`).
+    At that number, a small table grows to eight times its size instead of creating a tree (`tryPresize`).
     """
     met: Counter[int] = Counter()
     for count, bucket in enumerate(buckets.tolist(), 1):

@@ -69,7 +69,7 @@ class _Rule:
 
 
 class _LeastLongTermMessageRate(_Rule):
-    """`LeastLongTermMessageRate`: lowest long-term rate among brokers at or below the overload threshold.
+    """`LeastLongTermMessageRate`: the broker with the lowest long-term rate, of those not above the overload threshold.
 
     The rate is the sum of the long-term averages of the bundles in `lastStats`, with defaults for unknown bundles.
     """
@@ -95,7 +95,7 @@ class _LeastLongTermMessageRate(_Rule):
 
 
 class _LeastResourceUsage(_Rule):
-    """`LeastResourceUsageWithWeight`: all brokers well below the average of a usage smoothed at each selection."""
+    """`LeastResourceUsageWithWeight`: any broker well below the average usage, which each selection smooths again."""
 
     def start(self, memory: CompatMemory) -> None:
         picture = self.picture
@@ -123,7 +123,7 @@ class _LeastResourceUsage(_Rule):
 
 
 class _RoundRobin(_Rule):
-    """`RoundRobinBrokerSelector`: a counter over a list of candidates that is copied again when it no longer fits."""
+    """`RoundRobinBrokerSelector`: a counter over a list of candidates, which is renewed when the candidates differ."""
 
     def start(self, memory: CompatMemory) -> None:
         self._turn, self._listed = memory.turn, memory.listed

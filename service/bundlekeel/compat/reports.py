@@ -166,7 +166,7 @@ def _rows(named: Sequence[Collection[str | None]], index: Mapping[str, int]) -> 
 
 
 class _Number(str):
-    """A JSON number as written: as the name of a bundle it keeps its spelling."""
+    """A JSON number with its original spelling, which is needed where Pulsar uses the number as a bundle's name."""
 
     __slots__ = ()
 

@@ -43,7 +43,7 @@ class _Selection:
         self.say(broker, Code.OVERLOADED, f"{count} bundles to give off {relief:.0f} B/s")
 
     def shed(self, broker: int, relief: float) -> None:
-        """Select bundles as `take` does, unless the broker has fewer than two."""
+        """Select bundles as `take` does, if the broker has at least two bundles."""
         count = int(self.picture.bundle_count[broker])
         if count > 1:
             self.take(broker, relief)
@@ -65,7 +65,7 @@ class _Selection:
 
 
 def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload a share of the throughput of each broker at or above the overload threshold: its excess usage + 5 %."""
+    """Unload throughput of each broker at or above the overload threshold: its usage above the threshold, plus 5 %."""
     limit = params.overloaded_threshold_percent / 100.0
     usage, throughput = picture.usage(params), picture.throughput()
     selection = _Selection(picture, release)
@@ -77,8 +77,7 @@ def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, r
 
 
 def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Unload a share of the traffic of each broker whose smoothed usage is at least average + threshold: the excess + 5
-    %."""
+    """Unload throughput of brokers with smoothed usage at or above average + threshold: the usage above, plus 5 %."""
     limit = params.threshold_percent / 100.0
     minimum = params.min_unload_throughput_mb * _MB
     usage = picture.usage(params)

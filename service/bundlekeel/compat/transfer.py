@@ -6,10 +6,10 @@ It moves bundles from a giver (a most loaded broker) to a taker (a least loaded 
 * a broker with stale load data does not count in mean and deviation, but can still give or take;
 * the deviation is the root of the mean of squares minus the square of the mean. Rounding can make it NaN, which is
   never above the target. If the first broker has load 0, there is a division by zero;
-* all bundles of a giver share one walk over the taker's bundles for a swap, which ignores recent moves. Bundles that a
-  swap returns count only with `loadBalancerDebugModeEnabled`;
+* for swaps, the taker's bundles are read only once for all bundles of a giver, and recent moves are ignored. Bundles
+  that a swap returns count only with `loadBalancerDebugModeEnabled`;
 * the last *reported* bundle never moves, even if the broker owns more;
-* the taker changes only after a giver from which a bundle moved.
+* the taker changes only after a bundle has moved from a giver.
 
 Sums and equal loads have the order of the brokers in the input; in a broker it is that of a concurrent hash map. 4.0
 cannot exclude namespaces from shedding (PIP-380); otherwise both releases are the same.
@@ -90,7 +90,7 @@ class TransferOutcome:
     """Result of one call of TransferShedder.
 
     `label` and `reason`: Success and the reason of the first decision, or the metric labels for a call without a
-    decision. `hits`: hit count for the next call.
+    decision. `hits`: calls in a row with a reason to shed, for the next call.
     """
 
     unloads: tuple[Unload, ...]
@@ -100,7 +100,9 @@ class TransferOutcome:
 
 
 def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> TransferOutcome:
-    """Run `TransferShedder.findBundlesForUnloading` of release `params.compat`. `hits`: hit count of the last call."""
+    """Run `TransferShedder.findBundlesForUnloading` of release `params.compat`.
+
+    `hits`: earlier calls in a row with a reason to shed."""
     cycle = _Cycle(picture, params)
     obstacle = cycle.obstacle()
     if obstacle is not None:
@@ -225,7 +227,7 @@ class _Cycle:
             self.with_few += 1
 
     def _offload(self, most: float, least: float, moved: float) -> None:
-        """Update the deviation for the expected loads of the pair; the mean does not change."""
+        """Update the deviation after `moved` has gone from the most to the least loaded broker; the mean stays."""
         self.squares -= most * most + least * least
         most, least = _at_least_zero(most - moved), least + moved
         self.squares += most * most + least * least
@@ -268,7 +270,7 @@ class _Pair:
     gained: float = 0.0
 
     def back(self, bundle: TopBundle) -> list[TopBundle] | None:
-        """Return the taker's bundles that must move back so that `bundle` fits: [] if none, None if it cannot fit."""
+        """Return the taker's bundles to move back so that `bundle` fits; []: no swap is needed; None: impossible."""
         # This is the class's own comparison; the inverse one differs for NaN.
         if not self.marked - self.gained + bundle.throughput > self.relief:
             return []

@@ -1,4 +1,4 @@
-"""Exact copy of `UniformLoadShedder` of Pulsar 4.0 and 4.2. In 4.0 a bundle can exceed the need by 1,000 (#21906)."""
+"""Exact copy of Pulsar's `UniformLoadShedder`. In 4.0 a bundle can exceed the traffic to move by 1,000 (#21906)."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def to_int(value: float) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """Wrap a sum of Java ints around."""
+    """Return the value that a sum of Java ints has after an overflow."""
     return (value + 2**31) % 2**32 - 2**31

@@ -217,7 +217,7 @@ class Runtime:
                 waiter.cancel()
 
     async def _housekeeping(self) -> None:
-        """Each second, re-read requests, settle moves of earlier terms, store averages, and measure the loop's lag."""
+        """Each second, re-read requests, find outcomes of earlier moves, store averages, measure the loop's lag."""
         clock = self._parts.cycle.clock
         while not self._stop.is_set():
             before = clock.boot()
@@ -362,7 +362,7 @@ class Runtime:
 
 
 async def begin_term(epoch: int, cycle: Cycle, outage: OutageWatch) -> None:
-    """Start a term: make its first write, restore the last leader's state and averages, and settle its open moves."""
+    """Start a term: make the first write, restore the last leader's state and averages, check its open moves."""
     executor, shared_state = cycle.executor, cycle.shared_state
     executor.begin(epoch)
     await shared_state.begin_term(epoch)

@@ -32,8 +32,8 @@ class Agreement:
 
     `loads`: loads computed from counters, for the last four statistics intervals, oldest first, without gaps.
     `results`: differences found in the last two compared reports, as text ("": none). `compared_ms`: `updated_ms` of
-    the last compared report. `waiting`: the report to compare next, as soon as `loads` cover its time; None: none. A
-    newer report does not replace it: if reports arrive faster than loads, no report would ever be compared.
+    the last compared report. `waiting`: the report to compare next, as soon as `loads` cover its time; None: no report
+    waits. A newer report does not replace it: if reports arrive faster than loads, no report would ever be compared.
     """
 
     loads: list[MeasuredLoad] = field(default_factory=list)
@@ -50,8 +50,8 @@ class Agreement:
     def compare(self, report: BrokerReport, statistics_ms: int) -> None:
         """Compare the `waiting` report with the counters, if `loads` cover its time.
 
-        If no report waits, `report` becomes the waiting one, unless it is less than a statistics interval newer than
-        the last compared report.
+        If no report waits, `report` becomes the waiting report if it is at least a statistics interval newer than the
+        last compared report.
         """
         if self.waiting is None and report.updated_ms - self.compared_ms >= statistics_ms:
             self.waiting = report
@@ -79,9 +79,9 @@ def unexplained(report: BrokerReport, loads: Sequence[MeasuredLoad], statistics_
 
     The rates of a report are means over one statistics interval, which ended up to one interval before `updated_ms`. So
     the largest rate of a bundle in the `loads` of these two intervals is an upper limit of its reported rate. The first
-    and the last of these loads reach beyond the two intervals, together by the length of one load, so the limit is
-    raised by that part of an interval. A bundle that arrived or left has no limit. Counters above the report prove
-    nothing: reports lack the traffic of sessions that have ended.
+    and the last of these loads reach beyond the two intervals, together by the length of one load. The limit is raised
+    in proportion. A bundle that arrived or left has no limit. Counters above the report prove nothing: reports lack the
+    traffic of sessions that have ended.
 
     Returns:
         "" if counters and report agree. None if `loads` (oldest first, without gaps) do not cover the time of the

@@ -22,6 +22,6 @@ def reads_long(method: Method) -> Method:
 
 
 def kind_of(method: Callable[..., Any]) -> CallKind:
-    """Return the kind of a method. Without a mark it can change something."""
+    """Return the kind of a method. A method without a mark counts as one that can change something."""
     kind: CallKind = getattr(method, "call_kind", "change")
     return kind

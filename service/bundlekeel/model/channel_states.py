@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 
 class UnitState(StrEnum):
-    """State of a bundle in the channel, in Pulsar's spelling (`ServiceUnitState`). Without an entry it is `Init`."""
+    """State of a bundle in the channel, as in Pulsar's `ServiceUnitState`. A bundle without an entry is in `Init`."""
 
     INIT = "Init"
     FREE = "Free"
@@ -146,7 +146,7 @@ def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -
 
 
 def _brokers_disagree(current: ServiceUnit, new: ServiceUnit) -> bool:
-    """Return whether `new`, whose state may follow that of `current`, has brokers that do not fit to `current`."""
+    """Return whether `new`, whose state may follow that of `current`, names brokers that contradict `current`."""
     match current.state, new.state:
         case UnitState.OWNED, UnitState.SPLITTING:
             return not _blank(new.destination) or current.destination != new.source

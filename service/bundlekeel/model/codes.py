@@ -17,7 +17,7 @@ EFFECTS: Final = ("helped", "no_benefit", "worse")
 
 
 class ExplainedCode(StrEnum):
-    """A reason, as a word with an explanation."""
+    """A code: the word of a reason, with its explanation."""
 
     explanation: str
 
@@ -44,7 +44,8 @@ class Code(ExplainedCode):
     BALANCED = "Balanced", "no broker differs enough from the others to be worth a move"
     HIT_COUNT = (
         "HitCount",
-        "the imbalance has cost less so far than the moves that would end it, or it may end without moves again",
+        "the imbalance has cost less so far than the moves that would end it, or earlier imbalances ended "
+        "without moves",
     )
     COOL_DOWN = "CoolDown", "the bundle moved recently and is not moved again before its cool-down ends"
     NO_LOAD_DATA = "NoLoadData", "no broker has reported its load yet"
@@ -61,7 +62,7 @@ class Code(ExplainedCode):
         "WrongLimit",
         "the broker uses over 110 % of a resource's limit, from its load report or `capacity`; this limit is ignored",
     )
-    BELOW_MINIMUM = "BelowMinimum", "the difference is too small to justify that clients reconnect"
+    BELOW_MINIMUM = "BelowMinimum", "the moves would relieve too little load to justify that clients reconnect"
     UNSETTLED = (
         "Unsettled",
         "the load of a broker is not known yet: its reports do not show earlier moves, or its CPU use is not known",
@@ -87,7 +88,8 @@ class Code(ExplainedCode):
     SETTLING_AFTER_OUTAGE = "SettlingAfterOutage", "after an outage nothing moves until all brokers are back and stable"
     PUT_ASIDE = (
         "PutAside",
-        "the failsafe job restored broker shedding; run `bundlekeel takeover` with `--again` to act again",
+        "the failsafe job turned the brokers' own shedding on again, so Bundlekeel stopped; `bundlekeel "
+        "takeover --again` restarts it",
     )
     SECOND_BALANCER = (
         "SecondBalancer",
@@ -101,11 +103,11 @@ class Code(ExplainedCode):
     STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"
     STORE_MIGRATING = (
         "StoreMigrating",
-        "the brokers move their metadata to another store: this one may be stale, so nothing is changed",
+        "the brokers move their metadata to another store: the present store may be stale, so nothing is changed",
     )
     STORE_MIGRATED = (
         "StoreMigrated",
-        "the brokers moved their metadata to another store: this one is stale and no longer used",
+        "the brokers moved their metadata to another store: the previous store is stale and no longer used",
     )
     OBSERVE_ONLY = "ObserveOnly", "mode is `observe`: nothing is planned for execution"
     RECOMMEND_ONLY = "RecommendOnly", "mode is `recommend`: the plan is shown, but not executed"
@@ -118,33 +120,40 @@ class Code(ExplainedCode):
     TOO_BIG = "TooBig", "the bundle carries more than the difference between the two brokers"
     IDLE = "Idle", "the bundle carries no traffic: moving it changes no load"
     SYSTEM_BUNDLE = "SystemBundle", "heartbeat, SLA and pulsar/system bundles never move"
-    SOLE_BUNDLE = "SoleBundle", "it is the only bundle of its broker"
+    SOLE_BUNDLE = "SoleBundle", "the bundle is the only one of its broker"
     IN_TRANSIT = "InTransit", "the bundle is being moved already"
     FROZEN_INTENT = (
         "FrozenIntent",
-        "an earlier leader left a move of this bundle unfinished; its owner must be clear first",
+        "an earlier leader left a move of this bundle unfinished; the bundle stays until its owner is known",
     )
-    EXCLUDED = "Excluded", "the settings or an operator exclude it from moves"
+    EXCLUDED = "Excluded", "the settings or an operator exclude the bundle, or its broker, from moves"
     NOT_TAKEN_OVER = (
         "NotTakenOver",
-        "Bundlekeel has taken over only some namespaces, not this one; `takeover` with `--namespace` adds it",
+        "Bundlekeel has taken over only some namespaces, not the bundle's; `bundlekeel takeover --namespace` adds it",
     )
     V1_NAMESPACE = (
         "V1Namespace",
-        "its namespace has a v1 name (property/cluster/namespace): Bundlekeel moves and splits none of its bundles",
+        "the bundle's namespace has a v1 name (property/cluster/namespace): its bundles are neither moved nor split",
     )
-    PINNED = "Pinned", "an operator pinned it to its broker"
+    PINNED = "Pinned", "an operator pinned the bundle to its broker"
     TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
-    HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"
+    HAS_POLICY = (
+        "HasPolicy",
+        "the bundle's namespace has an isolation policy or anti-affinity group, and `bundles_with_policies` is false",
+    )
     POLICY_FORBIDS = "PolicyForbids", "isolation policies, anti-affinity groups or domains forbid the move"
     POLICY_WITHOUT_BROKERS = (
         "PolicyWithoutBrokers",
-        "the isolation policy of its namespace matches no broker: patterns match host names, without ports",
+        "the isolation policy of the bundle's namespace matches no broker: its patterns must match host "
+        "names, without ports",
     )
-    POLICY_UNREADABLE = "PolicyUnreadable", "a policy that may apply to its namespace could not be read; it stays"
+    POLICY_UNREADABLE = (
+        "PolicyUnreadable",
+        "a policy that perhaps applies to the bundle could not be read; the bundle stays",
+    )
     ANTI_AFFINITY = (
         "AntiAffinity",
-        "another bundle of its anti-affinity group moves first; this one is planned again afterwards",
+        "another bundle of the same anti-affinity group moves first; this bundle is planned again afterwards",
     )
     BUDGET_PER_CYCLE = "BudgetPerCycle", "this cycle's budget of moves is used up"
     BUDGET_PER_SOURCE = "BudgetPerSource", "the source's budget of moves for this cycle is used up"
@@ -163,12 +172,15 @@ class Code(ExplainedCode):
     BUDGET_OF_DRAIN = "BudgetOfDrain", "this cycle's budget of moves for drains is used up"
     BUDGET_OF_REPAIR = "BudgetOfRepair", "this cycle's budget of moves back to primary brokers is used up"
     STOPPED = "Stopped", "an operator stopped the task, drain or warm-up before this move was started"
-    NOT_REVIEWED = "NotReviewed", "with `review: required` in the settings, a second operator must approve it first"
+    NOT_REVIEWED = "NotReviewed", "a second operator must approve the change first (`review: required` in the settings)"
     # moves that did not start, or did not end at the requested broker
-    OWNER_CHANGED = "OwnerChanged", "another broker than planned owns the bundle; it is planned again"
+    OWNER_CHANGED = (
+        "OwnerChanged",
+        "the bundle's owner changed after the plan was made; the next cycle plans the bundle again",
+    )
     UNOWNED = "Unowned", "no broker owns the bundle: the next lookup assigns it, there is nothing to unload"
     STOPPING = "Stopping", "the sidecar is stopping; the move was not started"
-    NOT_PERMITTED = "NotPermitted", "Bundlekeel may not change anything right now"
+    NOT_PERMITTED = "NotPermitted", "Bundlekeel is not allowed to change anything now"
     ADMIN_REFUSED = "AdminRefused", "the broker refused the unload"
     ADMIN_UNAUTHORIZED = "AdminUnauthorized", "the broker did not accept Bundlekeel's credentials"
     ADMIN_UNREACHABLE = "AdminUnreachable", "the broker could not be reached; the request was not sent"
@@ -178,7 +190,7 @@ class Code(ExplainedCode):
     )
     LANDED_ELSEWHERE = "LandedElsewhere", "another broker took the bundle first"
     RELEASED = "Released", "the bundle has no topics: its broker released it, and no broker owns it until a client asks"
-    STILL_AT_SOURCE = "StillAtSource", "the broker that it should leave owns the bundle again"
+    STILL_AT_SOURCE = "StillAtSource", "the broker that the bundle should leave owns it again"
     NOBODY_OWNS = "NobodyOwns", "no broker took the bundle in time; the next lookup assigns it"
     STILL_IN_FLIGHT = "StillInFlight", "the transfer has not ended at the deadline; the brokers' leader ends it later"
     ALIKE_BROKERS = (
@@ -207,11 +219,11 @@ class Code(ExplainedCode):
     )
     FULLER_DOMAIN = (
         "FullerDomain",
-        "another failure domain has fewer namespaces of the anti-affinity group (extensible load manager: bundles)",
+        "another failure domain has fewer namespaces (extensible load manager: bundles) of the anti-affinity group",
     )
     MORE_OF_GROUP = (
         "MoreOfGroup",
-        "another broker has fewer namespaces of the anti-affinity group (extensible load manager: bundles)",
+        "another broker has fewer namespaces (extensible load manager: bundles) of the anti-affinity group",
     )
     MORE_OF_NAMESPACE = (
         "MoreOfNamespace",
@@ -251,8 +263,8 @@ class Code(ExplainedCode):
     TOO_OLD = "TooOld", "the thresholds, or the history they are based on, are older than allowed"
     TOO_LITTLE_HISTORY = "TooLittleHistory", "the history has fewer usable days than required"
     POOR_COVERAGE = "PoorCoverage", "too much time is missing from the history"
-    OTHER_STRATEGY = "OtherStrategy", "the thresholds, or one of them, are for another strategy than the one in force"
-    OTHER_VALUES = "OtherValues", "the values in force are no longer those that the proposal was compared with"
+    OTHER_STRATEGY = "OtherStrategy", "at least one of the thresholds is for a strategy that is not in use"
+    OTHER_VALUES = "OtherValues", "the values in effect changed since the proposal was compared with them"
     OTHER_CLUSTER = "OtherCluster", "the history that the proposal is based on was recorded by another cluster"
     OTHER_INTERVAL = "OtherInterval", "the back-test planned less often than the sidecars do"
     NOT_BETTER = "NotBetter", "on held-out days the proposed values were not significantly better, or were worse"
@@ -296,7 +308,7 @@ class Code(ExplainedCode):
         "Pulsar limited the resource group to 1 msg/s and 1 byte/s at a broker: its usage there was not known yet",
     )
     # reasons why loads from counters are not used
-    COUNTERS_DISAGREE = "CountersDisagree", "the broker's report has traffic in bundles where its counters show less"
+    COUNTERS_DISAGREE = "CountersDisagree", "the broker's report shows more traffic of some bundles than its counters"
     # records that could not be read, or only with corrections
     EMPTY_REPORT = "EmptyReport", "the record, such as a broker's load report, is empty"
     NOT_JSON = "NotJson", "the record is not JSON, is nested too deeply, or has numbers that are too large"
@@ -358,5 +370,5 @@ def way_out(verb: str, codes: Collection[str], override: str = OVERRIDE) -> str:
     """
     remedy = next((END_OF_REQUEST[Code(code)] for code in codes if code in END_OF_REQUEST), "")
     if remedy and len(set(codes)) == 1:
-        return f"; {remedy}; `bundlekeel operations` tells who asked for it, and why"
-    return f"; `{override}` lifts that" if codes and _COOLING.issuperset(codes) and verb != "split" else ""
+        return f"; {remedy}; `bundlekeel operations` shows who requested it, and why"
+    return f"; `{override}` ignores this obstacle" if codes and _COOLING.issuperset(codes) and verb != "split" else ""

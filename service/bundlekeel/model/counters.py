@@ -189,7 +189,7 @@ def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad], before: fl
 def with_measured(
     report: BrokerReport, load: MeasuredLoad, latest: Mapping[str, Floats], others: float = 0.0
 ) -> BrokerReport | None:
-    """Return the report with the values of `load` instead of its own; None if CPU use counts but `load` has none.
+    """Return the report with the values of `load` instead of its own; None if CPU use counts but was not measured.
 
     The report then lists the bundles with topics in the second reading. `latest`: last measured traffic of bundles,
     shape (4,), on any broker; it replaces the incomplete measurement of a bundle that arrived between the readings.

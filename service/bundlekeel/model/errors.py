@@ -164,17 +164,17 @@ class NotFound(BundlekeelError):
 
 # Codes of conflicts (HTTP 409) and forbidden requests (403) that have no code of `model.codes.Code`.
 CONFLICTS: Final[Mapping[str, str]] = {
-    "changed": "the inputs of a plan, a proposal or the adopted thresholds changed meanwhile: look again",
-    "wrong-state": "a task or a review is in a state that does not allow it",
+    "changed": "the inputs of a plan, a proposal or the adopted thresholds changed meanwhile: read them again",
+    "wrong-state": "the state of the task or review does not allow the request",
     "nothing-to-do": "the plan has no moves and no splits",
-    "last-broker": "no other broker is open to bundles",
+    "last-broker": "all other brokers are drained or cordoned",
     "no-channel": "the cluster has no ownership channel (modular load manager)",
     "refused": "refused for several reasons, or for one without a code: `difference` lists them",
 }
 FORBIDDEN: Final[Mapping[str, str]] = {
-    "above-ceiling": "the settings file does not allow the mode that was asked for",
-    "what-if": "the plan is of brokers or traffic that are not as they are",
-    "own-proposal": "who proposed it may not approve it",
+    "above-ceiling": "the settings file does not allow the requested mode",
+    "what-if": "the plan is a what-if: it assumes other brokers or traffic than at present",
+    "own-proposal": "the operator who proposed the change cannot approve it",
     "calibration-off": "`calibration.mode` of the settings is `off`",
 }
 REASONS: Final[Mapping[str, str]] = {**CONFLICTS, **FORBIDDEN}

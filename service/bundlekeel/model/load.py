@@ -157,7 +157,7 @@ class BrokerEndpoint:
     listeners: tuple[AdvertisedListener, ...] = ()
 
     def client_url(self, *, tls: bool) -> str:
-        """Return the broker's address for Pulsar clients; "" without one.
+        """Return the broker's address for Pulsar clients; "": no address.
 
         With `tls`, the encrypted address is preferred, else the unencrypted one.
         """

@@ -119,7 +119,7 @@ def check_name(text: str) -> None:
 def refuse_namespace(text: str) -> None:
     """Check the name of a bundle or topic. Raises NotFound if it is the name of a namespace."""
     if names_namespace(text):
-        hint = f"name a bundle of it (`bundlekeel bundles -n {text}`), or {FOR_A_TOPIC}"
+        hint = f"pass one of its bundles (`bundlekeel bundles -n {text}`), or {FOR_A_TOPIC}"
         raise NotFound(f"{text!r} is a namespace; {hint}")
 
 

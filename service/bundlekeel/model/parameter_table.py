@@ -79,22 +79,21 @@ class StrategyParameters:
         unit="Pulsar release",
         choices=RELEASES,
         used_by="all",
-        why="none: the corrected strategies of Bundlekeel; 4.0 or 4.2: what the class of that Pulsar release "
-        "does, with its defects",
+        why="none: Bundlekeel's own strategies; 4.0 or 4.2: the class of that Pulsar release, with its defects",
     )
     # decision rule
     move_price: float = parameter(
         50.0,
         unit="seconds of twice the tolerated difference",
         used_by="avg, threshold, uniform, transfer, deviation",
-        why="price of one move: bundles move once the imbalance has cost this for each move and twice more; a second "
-        "costs 1 at twice the tolerated difference, 4 at three times; 0: act at the first reading",
+        why="price of one move: n moves start when the imbalance has cost n + 2 times this; a second costs 1 "
+        "at twice the tolerated difference, 4 at three times; 0: act at the first reading",
     )
     swing_worth: float = parameter(
         8000.0,
         unit="seconds of twice the tolerated difference",
         used_by="avg, threshold, uniform, transfer, deviation",
-        why="a load that swings and returns is followed if one swing costs at least this; smaller swings are not",
+        why="bundles move for a load that rises and falls regularly only if one such swing costs at least this",
     )
     # score
     cpu_weight: float = parameter(
@@ -173,8 +172,7 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="avg, decision rule",
-        why="least tolerated difference after that multiplication; smaller differences, as on an idle cluster, have "
-        "no cost",
+        why="lowest tolerated difference of scores, for example on an idle cluster; smaller differences have no cost",
     )
     avg_high_threshold_percent: float = parameter(
         40.0,
@@ -267,7 +265,7 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerTransferEnabled",),
         unit="true/false",
         used_by="transfer, compat only",
-        why="false: bundles are unloaded without a target broker; with compat none there is always one",
+        why="false: bundles are unloaded without a target broker; with compat none each move has a target",
         instead="nothing: every move has a destination",
     )
     transfer_debug_mode: bool = parameter(
@@ -291,8 +289,8 @@ class StrategyParameters:
         pulsar_keys=("loadBalanceSheddingDelayInSeconds",),
         unit="seconds",
         used_by="transfer",
-        why="a broker that gave or got a bundle gives and gets none for this long (Pulsar's key begins with "
-        "loadBalance, not loadBalancer)",
+        why="a broker that gave or received a bundle takes no part in moves for this long (Pulsar's key "
+        "begins with loadBalance, not loadBalancer)",
     )
     load_data_ttl_seconds: float = parameter(
         1800.0,

@@ -125,7 +125,7 @@ class Parameters(StrategyParameters):
         (),
         unit="names or globs",
         used_by="guard",
-        why="if there are some, only bundles of these namespaces move (for a first, limited use)",
+        why="if not empty, only bundles of these namespaces move (for a first, limited use)",
     )
     # repairs of placements
     placement_repair: bool = parameter(
@@ -147,7 +147,7 @@ class Parameters(StrategyParameters):
         unit="moves",
         used_by="drain",
         why="most moves of all drains in one cycle, in addition to those of the strategy; the next cycle "
-        "follows at once",
+        "follows immediately",
     )
     warm_max_moves_per_cycle: int = parameter(
         2, unit="moves a broker", used_by="warm", why="most bundles that move to a broker under warm-up in one cycle"

@@ -22,8 +22,8 @@ Traffic4 = tuple[float, float, float, float]
 class Move(Answer):
     """A move of one bundle from one broker to another, with its reason.
 
-    Scores are ratios (0.85 is 85 %). They are predicted for before and after this move, including earlier moves of the
-    plan. `traffic` is the bundle's share (by short-term averages) of its broker's reported traffic.
+    Scores are ratios (0.85 is 85 %). They are predicted for right before and right after this move, with earlier moves
+    of the plan. `traffic` is the bundle's share (by short-term averages) of its broker's reported traffic.
     """
 
     bundle: Bundle
@@ -62,8 +62,8 @@ class Move(Answer):
 class Split(Answer):
     """A bundle to split, with its reason. The hash positions are computed from its topics when the split is executed.
 
-    `halves`: cut in the middle (`range_equally_divide`). Then the bundle needs no two topics, which brokers require for
-    positions.
+    `halves`: cut in the middle (`range_equally_divide`). Brokers allow this for a bundle with fewer than two topics,
+    too.
     """
 
     bundle: Bundle
@@ -81,9 +81,9 @@ class Split(Answer):
     def sentence(self) -> str:
         """Return the bundle and the reason for the split, as an English sentence."""
         if self.rule == "by hand":
-            return f"{self.bundle}: a person asked for it"
+            return f"{self.bundle}: an operator requested it"
         if self.rule == "hot":
-            return f"{self.bundle}: carries {self.value:.0%} of a mean broker's load, no placement can even that out"
+            return f"{self.bundle}: carries {self.value:.0%} of a mean broker's load, which no placement can balance"
         unit = {"topics": "topics", "sessions": "sessions", "msg_rate": "msg/s"}.get(self.rule, "MiB/s")
         return f"{self.bundle}: {self.value:,.0f} {unit}, the limit is {self.limit:,.0f}"
 
@@ -114,8 +114,8 @@ class Verdict(Answer):
     broker: Annotated[str, Doc("broker of the verdict; empty: the whole cycle")] = ""
     hits_low: Annotated[int, Doc("with compat: calls in a row with a small difference")] = 0
     hits_high: Annotated[int, Doc("with compat: calls in a row with a large difference")] = 0
-    cost: Annotated[float, Doc("cost of the imbalance so far, in seconds of twice the tolerated difference")] = 0.0
-    price: Annotated[float, Doc("price of the moves that would end the imbalance, in the same unit")] = 0.0
+    cost: Annotated[float, Doc("cost of the imbalance so far: 1 per second at twice the tolerated difference")] = 0.0
+    price: Annotated[float, Doc("price of the moves that would end the imbalance, in the unit of `cost`")] = 0.0
 
 
 class GroupVerdict(NamedTuple):
@@ -148,7 +148,7 @@ class PlanHead(Answer):
     wall_ms: PictureMs
     strategy: Annotated[str, Doc("strategy, which selected the bundles to move", grows=STRATEGIES)]
     placement: Annotated[str, Doc("placement, which selected the targets", grows=PLACEMENTS)]
-    verdict: Annotated[Verdict, Doc("verdict: why bundles move, or none")]
+    verdict: Annotated[Verdict, Doc("verdict: why bundles move or stay")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 class IsolationPolicy:
     """One namespace isolation policy (`NamespaceIsolationData`).
 
-    All strings are Java regular expressions for full matches: `namespaces` with `tenant/namespace`, `primary` and
-    `secondary` with the host part of a broker id. `min_limit`: if fewer primary brokers are available, secondary
-    brokers may be used, too.
+    All strings are Java regular expressions. Those in `namespaces` must match a whole `tenant/namespace`. Those in
+    `primary` and `secondary` must match the whole host part of a broker id. `min_limit`: if fewer primary brokers are
+    available, secondary brokers may be used, too.
     """
 
     name: str

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WILDCARDS = ("0.0.0.0", "::")
 
-CREDENTIALS = "holds credentials, and addresses are shown: give them to the client by environment or file"
+CREDENTIALS = "contains credentials, but users can see addresses: pass the credentials by environment or file"
 
 # In these schemes, the part before an `@` is the name of a container, a user or an account.
 _NAMED = ("abfs", "abfss", "gcs", "gs", "hdfs", "sftp", "wasb", "wasbs")
@@ -23,7 +23,7 @@ _SECRET_OPTION = re.compile(r"(?:^|_)(?:credentials?|key|password|secret|sig|sig
 
 
 def place_fault(text: str) -> str:
-    """Return why `text` is neither a directory nor a URI without credentials; "" if it is one."""
+    """Return why `text` cannot be used as a directory or a URI without credentials; "" if it can."""
     if not text.strip() or _NO_PLACE.match(text):
         return "neither a folder nor a URI with ://"
     return credentials_fault(text)

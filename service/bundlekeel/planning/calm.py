@@ -4,8 +4,8 @@ An *excess* is a period in which a broker's load differs from the others by more
 second of it costs the square of the excess: 1 if the difference is twice the tolerated one, 4 if it is three times. A
 plan is made when this cost, since the excess began, exceeds the price of the moves. An excess that ended without moves,
 or that turned into the opposite excess after moves, is a *swing*. A new excess of that size must first last longer than
-the swing did, unless a swing is so costly that following each one is worth its moves. This is the ski-rental problem
-with a prediction.
+the swing did, unless a swing costs so much that moves for each swing are worth their price. This is the ski-rental
+problem with a prediction.
 
 The cost grows with the measured time, not with the number of cycles or readings, so load reports and counters lead to
 the same decisions. Sources: PIP-364 (jitter must cause no moves); docs/concepts/decision-rule.md explains the rule to
@@ -150,8 +150,8 @@ def _advance_level(
 ) -> BrokerCourse:
     """Add one reading to the broker's mean score and mean traffic, or restart the means if its load has changed.
 
-    The load has changed if the reading differs by more than noise. `least`: smallest relevant change of traffic,
-    bytes/s. `cost`: score per byte/s of traffic.
+    The load has changed if the reading differs from the means by more than noise. `least`: smallest relevant change of
+    traffic, bytes/s. `cost`: score per byte/s of traffic.
     """
     level, mean_traffic, mean_seconds = course.level, course.traffic, course.seconds
     low, high = sorted((traffic, mean_traffic))
@@ -259,7 +259,7 @@ def follow_excesses(
 ) -> dict[str, BrokerCourse]:
     """Return each broker's load history, with the newly measured time added to the cost of its excess.
 
-    An excess is a period in which a broker differs from the others by more than tolerated.
+    An excess is a period in which a broker's load differs too much from the others.
 
     Args:
         hot: whether the broker is above the mean, shape (n,).
@@ -382,12 +382,12 @@ def swing_seconds(course: BrokerCourse) -> float:
 
 
 def is_confirmed(course: BrokerCourse) -> bool:
-    """Return whether enough readings in a row show that this broker differs by more than tolerated."""
+    """Return whether enough readings in a row show that this broker's load differs too much from the others."""
     return course.excess is not None and course.excess.readings >= CONFIRMING_READINGS
 
 
 def held_seconds(course: BrokerCourse, worth: float) -> float:
-    """Return how long too large a difference must last before bundles move, in seconds; 0: no such condition.
+    """Return how many seconds a broker's load must differ too much from the others before moves; 0: no wait.
 
     The condition exists because the difference may be a swing, which ends without moves. `worth`: a swing that costs at
     least this is always followed by moves (in the unit of the price of moves).
@@ -402,12 +402,12 @@ def held_seconds(course: BrokerCourse, worth: float) -> float:
 def acted(
     courses: Mapping[str, BrokerCourse], reasons: Collection[str], sides: Mapping[str, str]
 ) -> dict[str, BrokerCourse]:
-    """Return the load histories after moves: means start again.
+    """Return the load histories after moves, which restart the means of the brokers concerned.
 
-    If a broker differs to the opposite side later, that counts as a swing.
+    If such a broker's load then differs too much in the opposite direction, that counts as a swing.
 
     Args:
-        reasons: brokers that differed by more than tolerated, which is the reason of the moves.
+        reasons: brokers whose too large difference from the others caused the moves.
         sides: `hot` (above the mean) or `cold`, by broker that gives or takes a bundle.
     """
     after = dict(courses)

@@ -208,7 +208,7 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
 
 
 def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float) -> Bools:
-    """Update since when traffic is steady; return a mask of brokers whose CPU and traffic belong together.
+    """Update the times since which traffic is steady; return a mask of brokers whose CPU and traffic belong together.
 
     Counters measure CPU and traffic at the same time. A load report does not, so its traffic must be steady for
     `wait_ms`.
@@ -222,7 +222,7 @@ def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float
 
 
 def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:
-    """Return the costs, adapted to a newer comparison of brokers: the more, the older the last comparison is."""
+    """Return the costs, adapted to a newer comparison of brokers; if the last comparison is old, they change more."""
     if not any(prior) or (any(costs.prior) and newest <= costs.compared):
         return costs
     if any(costs.prior):
@@ -233,7 +233,7 @@ def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts
 
 
 def _gain(times: float | Floats) -> Floats:
-    """Return the share (0 to 1) of a change that a mean has followed after `times` time constants."""
+    """Return the share (0 to 1) of a sudden change that an exponential mean shows after `times` time constants."""
     gain: Floats = -np.expm1(-np.asarray(times))
     return gain
 

@@ -367,7 +367,7 @@ class Draft:
     def legal_targets(self) -> Bools:
         """Return a mask of the members (brokers of the current group) that may take a bundle.
 
-        They are not overloaded (predicted or reported), not closed, and below the topic limit, unless it is waived.
+        They are not overloaded (predicted or reported), not closed, and below the topic limit if that applies.
         """
         return self._legal.copy()
 

@@ -85,9 +85,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRecord:
-    """How often in a row moves from `source` to `target` did not help (`useless`).
+    """How often in a row (`useless`) moves from `source` to `target` did not help.
 
-    `at_ms`: the last time. `until_ms`: nothing moves from `source` to `target` before this time; 0: no such limit.
+    `at_ms`: when that was last found (Unix ms). `until_ms`: nothing moves from `source` to `target` before this time;
+    0: no such limit.
     """
 
     source: str
@@ -117,7 +118,7 @@ class EffectRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRules:
-    """When moves between two brokers stop for a time.
+    """Rule that stops moves between two brokers for a time.
 
     After `quarantine_after` results in a row without benefit, nothing moves from the source to the target for
     `quarantine_ms`.

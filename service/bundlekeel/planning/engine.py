@@ -135,7 +135,7 @@ def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, Broke
 
 
 def _decide(context: Context, splits: SplitChoice) -> Decision:
-    """Run the strategy; then explain its verdicts and refusals by guard, policies or CPU without traffic."""
+    """Run the strategy; then add to its verdicts and refusals: guard, policies, or CPU that no traffic causes."""
     draft = context.draft
     decision = _shedder(context.params)(context)
     if decision.memory.courses is not context.memory.courses:
@@ -255,7 +255,7 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
 
 
 def _mark_group_waits(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[Refusal]:
-    """Set the code `ANTI_AFFINITY` for bundles that wait because another one of their group moves in this plan."""
+    """Set the code `ANTI_AFFINITY` for bundles that wait because another bundle of their group moves in this plan."""
     if not draft.held.any():
         return refusals
     bundles = draft.snapshot.bundles

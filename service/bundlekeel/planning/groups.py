@@ -99,7 +99,8 @@ def _merged(context: Context, decisions: Sequence[tuple[Decision, GroupVerdict, 
 
 
 def _importance(verdict: Verdict, moves: int) -> tuple[bool, bool, bool, float]:
-    """Return a key by which the most important group sorts last: it moves bundles, will move them, or cannot."""
+    """Return a sort key: highest for groups that move bundles, then groups that wait to move, then groups that
+    cannot."""
     share = verdict.cost / verdict.price if verdict.price > 0 else 0.0
     return moves > 0, verdict.code is Code.HIT_COUNT, verdict.code not in _REST, share
 

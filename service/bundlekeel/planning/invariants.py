@@ -5,7 +5,7 @@ A move is dropped, with a refusal, in these cases:
 * its target is overloaded, would be, or would exceed the highest score before the plan;
 * its bundle may not move (idle, system, cooling down, in transit, excluded, ...), or is not at the move's source.
 
-So no plan, nor any part of it, increases the highest predicted score. The moves of the corrected strategies always
+So no plan, nor any part of it, increases the highest predicted score. The moves of Bundlekeel's own strategies always
 comply (tests/property/test_strategy_laws.py).
 """
 
@@ -148,8 +148,8 @@ def accounted(
     """Return refusals such that every bundle of every donor has exactly one move or refusal.
 
     A donor is a broker with a move or a refusal. Bundlekeel's own strategies return such refusals already. For other
-    strategies, a refusal from `dropped` replaces the strategy's own. A bundle of a donor that has no refusal gets one,
-    with the code of its obstacle, or `Balanced` if it could move and was not chosen.
+    strategies, a refusal from `dropped` replaces the strategy's own. A donor's bundle without a move or refusal gets a
+    refusal, with the code of its obstacle, or `Balanced` if it could move and was not chosen.
     """
     bundles, ids = draft.snapshot.bundles, draft.snapshot.brokers.ids
     bundle_refusals = [item for item in refusals if item.bundle]

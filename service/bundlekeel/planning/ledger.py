@@ -296,7 +296,7 @@ def _tidy(ledger: Ledger) -> Ledger:
 def preallocated(ledger: Ledger, brokers: Collection[str], now_ms: int) -> dict[str, list[tuple[str, float]]]:
     """Return, by target broker, the arriving bundles that its report does not show yet.
 
-    The number is the time since the move started, in seconds.
+    The number of each bundle is the time since its move started, in seconds.
     """
     by_broker: dict[str, list[tuple[str, float]]] = {broker: [] for broker in brokers}
     for entry in ledger.entries:

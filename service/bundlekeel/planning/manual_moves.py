@@ -185,7 +185,7 @@ class _ManualDraft:
         if not self._override and until > snapshot.wall_ms:
             return Code.COOL_DOWN, f"until {clock_text(until)}"
         if not self._override and name in self._unsettled:
-            return Code.UNSETTLED, "its last move does not show in both reports yet"
+            return Code.UNSETTLED, "the reports of both brokers do not show its last move yet"
         return None, ""
 
     def _candidates(self, row: int, source: int, left: int) -> list[TargetCandidate]:

@@ -24,7 +24,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """A period in which a broker's load differs from the others by more than tolerated (planning/calm.py).
+    """A period in which a broker's load differs too much from the others (planning/calm.py).
 
     `side`: `hot` (above the mean) or `cold`. `since_ms`: its start, Unix ms. `seconds`: measured time in excess; time
     with a tolerated difference reduces it. `longest`: the largest value of `seconds`. `tolerated`: seconds since the
@@ -71,9 +71,9 @@ class BrokerCourse:
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
     change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
     when they had not changed for long, last at `steady_ms`. `readings`: mean score and seconds of each of the last
-    readings; 0 seconds: bundles of the broker moved. `excess`: present period in which the load differs by more than
-    tolerated. `acted`: such a period that caused its last moves. `acted_seconds`: measured time since the reports
-    showed these moves. `swing`: last such period that ended without moves.
+    readings; 0 seconds: bundles of the broker moved. `excess`: present period in which the load differs too much from
+    other brokers. `acted`: such a period that caused the broker's last moves. `acted_seconds`: measured time since the
+    reports showed these moves. `swing`: last such period that ended without moves.
     """
 
     level: float

@@ -115,7 +115,7 @@ def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
 def in_order(draft: Draft, rows: Ints) -> list[int]:
     """Sort bundles by disruption: first those with few clients (producers and consumers), then with little traffic.
 
-    Every fourth one is the largest of the rest.
+    Every fourth bundle is the largest of the rest.
     """
     bundles = draft.snapshot.bundles
     clients, traffic = bundles.counts[rows, 1:].sum(axis=1), bundles.short[rows].sum(axis=1)
@@ -191,7 +191,7 @@ def is_warm(draft: Draft, target: int, mean: float) -> bool:
 
 
 def _take_one(draft: Draft, eligible: Bools, target: int, mean: float, closed: Collection[str]) -> bool:
-    """Move one bundle to `target` from the most loaded broker that has a suitable one. Return False without one."""
+    """Move one bundle to `target` from the most loaded broker with a suitable bundle; False: no bundle is suitable."""
     if not draft.legal_targets()[target]:
         return False
     limit = draft.params.overloaded_threshold_percent / 100
@@ -230,7 +230,7 @@ class Relocation:
         return tuple(move for move in self.moves if move.rule == REPAIR)
 
     def followed_by(self, later: Relocation) -> Relocation:
-        """Return these and the `later` moves together. `later` was planned with these moves as already started."""
+        """Return these moves and the moves of `later`, which was planned as if these moves had started."""
         bundles = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
         return replace(
             self,
@@ -285,7 +285,7 @@ def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
 
 
 def relocate(situation: Situation) -> Relocation:
-    """Plan the moves of all drains and warm-ups that are possible now; none while too few brokers report."""
+    """Plan the moves of all drains and warm-ups that are possible now; no moves while too few brokers report."""
     snapshot, params, guard = situation.snapshot, situation.params, situation.guard
     if not guard.draining and not guard.warming:
         return Relocation()

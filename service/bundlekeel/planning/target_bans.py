@@ -44,7 +44,7 @@ class TargetBans:
         return np.fromiter(banned, dtype=bool, count=len(targets))
 
     def code(self, row: int, source: int, target: int) -> Code | None:
-        """Return the code of the ban that keeps the bundle `row` from `target`; None if there is none."""
+        """Return the code of the ban that keeps the bundle `row` from `target`; None: there is no ban."""
         if target in self.closed:
             return self.closed[target]
         if self.back.get(row, (-1, 0))[0] == target:

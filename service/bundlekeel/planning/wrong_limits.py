@@ -30,7 +30,10 @@ _HIDING: Final = FULL | {Code.ZERO_AVERAGE, Code.BALANCED}
 
 
 class WrongLimit(NamedTuple):
-    """One resource limit of a broker that cannot be true. `usage`, `limit`: in the unit of `resource` (`RESOURCES`)."""
+    """A resource limit of a broker that must be wrong: usage is above it by more than a measurement error.
+
+    `usage`, `limit`: in the unit of `resource` (`RESOURCES`).
+    """
 
     broker: str
     resource: str

@@ -89,8 +89,9 @@ class RawClusterView:
     """A view of the cluster: the decoded load reports and addresses of all registered brokers at one time.
 
     `mode`: load manager of the brokers: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable
-    load reports, sorted by broker id. `excluded`: registered brokers without one. `endpoints`: addresses by broker id.
-    `generation`: grows with each change. `awaited`: brokers whose load is only an estimate for a few seconds more.
+    load reports, sorted by broker id. `excluded`: registered brokers without a usable report. `endpoints`: addresses by
+    broker id. `generation`: grows with each change. `awaited`: brokers whose load is only an estimate for a few seconds
+    more.
     """
 
     wall_ms: int
@@ -139,8 +140,9 @@ class Ownership(Protocol):
 class PolicyRecords:
     """Policies that restrict the placement of bundles, from the metadata and configuration stores.
 
-    `isolation`: in the order of Pulsar's map. `failure_domains`: brokers by domain. `anti_affinity`: group by
-    namespace. `unreadable`: namespaces whose local policies are unusable or have not been read yet.
+    `isolation`: isolation policies, in the order of Pulsar's map. `failure_domains`: brokers by domain.
+    `anti_affinity`: group by namespace. `unreadable`: namespaces whose local policies are unusable or have not been
+    read yet.
     """
 
     isolation: tuple[IsolationPolicy, ...] = ()
@@ -242,10 +244,11 @@ class Coordination(Protocol):
         """Connect to ZooKeeper in the background. Never raises if it is unreachable."""
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """Occupy the lowest free seat. Returns the sidecar `member` with `seat` set; None: all `seats` are occupied."""
+        """Occupy the lowest free seat (right to lead). Returns `member` with its `seat`; None: all `seats` are
+        occupied."""
 
     async def members(self) -> list[Member]:
-        """Return the sidecars that have a seat, ordered by seat number."""
+        """Return the sidecars that have a seat (may become leader), ordered by seat number."""
 
     async def leader(self) -> Member | None:
         """Return the leading sidecar with its epoch (number of its term of leadership), or None."""
@@ -309,7 +312,7 @@ class Coordination(Protocol):
 
 
 class BrokerAdmin(Protocol):
-    """Reads from the admin REST API of the brokers that change nothing. `ports.commands` has calls with changes."""
+    """Reads through the brokers' admin REST API. They change nothing; `ports.commands` has the calls that do."""
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """Replace the brokers that may be called, directly or after a redirect. No other host is called."""
@@ -367,7 +370,7 @@ class TopicCounters(Protocol):
     """Counters of brokers' topics, from the brokers themselves or from a Prometheus server."""
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Return the newest counters of that broker, and earlier ones if available, oldest first; never empty.
+        """Return the newest counters of that broker, and earlier counters if available, oldest first; never empty.
 
         Raises AdminApiError, for example AdminFault if the broker reports no topics or too much data.
         """
@@ -396,7 +399,7 @@ class Journal(Protocol):
 
 
 class Telemetry(Protocol):
-    """Counters and gauges. Names and help are in the adapter (docs/reference/metrics.md is generated from it)."""
+    """Counters and gauges. The adapter has their names and help, and docs/reference/metrics.md lists them."""
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Increase a counter by `amount`."""
@@ -423,8 +426,8 @@ class Telemetry(Protocol):
 class Peers(Protocol):
     """Client of the other sidecars' APIs.
 
-    Sidecars that do not lead send the leader dry runs, questions about topics, and signals of changed traffic. A plan
-    is stored only by the sidecar that computed it, so others read it there.
+    Followers send the leader dry runs, questions about topics, and signals of changed traffic. Only the sidecar that
+    computed a plan stores it, so other sidecars read the plan there.
     """
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def by_person() -> None:
 
 
 async def no_look() -> None:
-    """Skip the `LookAgain` check: an operator's command needs none."""
+    """Do nothing: the `LookAgain` check of an operator's command, which needs no check."""
 
 
 def before_any_term() -> None:
@@ -58,11 +58,12 @@ class BrokerCommands(Protocol):
         """Split a bundle at its owner `at`. The new bundles stay there.
 
         `positions`: hashes to split at (`specified_positions_divide`); None: in the middle (`range_equally_divide`).
-        Success does not mean that anything was split: re-read the boundaries.
+        Brokers report success even if they split nothing: re-read the boundaries.
         """
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Set a dynamic broker setting. A repetition has no further effect, so other brokers are tried on failure."""
+        """Set a dynamic broker setting. If a broker fails, the next broker is tried, because a second write of the
+        value does no harm."""
 
     async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Remove a dynamic broker setting, with retries as in `set_dynamic`. An absent one is not an error."""
+        """Remove a dynamic broker setting, with retries as in `set_dynamic`. An absent setting is not an error."""

@@ -17,8 +17,8 @@ class LatestLoad:
     """The newest load data of one broker with the extensible load manager. Times are Unix ms; 0: never.
 
     `load_ms`, `bundles_ms`: arrival of `load` and `bundles` in this process. `withdrawn_ms`: time at which the broker
-    deleted its load data (because a bundle came or left), if it sent none since; the earlier data stay here. `fault`:
-    (code, detail) if the last message was unusable.
+    deleted its load data (because a bundle came or left); 0: it has sent new data since. The deleted data stay here.
+    `fault`: (code, detail) if the last message was unusable.
     """
 
     load: BrokerLoadData | None = None
@@ -46,8 +46,8 @@ class FeedStatus:
 class LoadTables:
     """Newest load data from the two load-data topics, by broker id.
 
-    `generation` grows with each message. A broker that is not in `latest` may have had nothing to report since
-    `status.since_ms`.
+    `generation` grows with each message. If a broker is not in `latest`, it has sent nothing since `status.since_ms`;
+    it can still be alive.
     """
 
     generation: int = 0

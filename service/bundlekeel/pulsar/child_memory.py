@@ -26,7 +26,7 @@ LEAN: Final = {
 
 
 def memory_share(parts: int) -> int:
-    """Return the bytes of one of `parts` equal parts of the container's memory limit, of 2 GiB if there is no limit."""
+    """Return 1/`parts` of the container's memory limit, in bytes. A missing or higher limit counts as 2 GiB."""
     with suppress(OSError, CodecError):
         return min(_MOST_BYTES, integer(_CGROUP.read_text().strip(), field=str(_CGROUP))) // parts
     return _MOST_BYTES // parts

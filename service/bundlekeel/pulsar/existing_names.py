@@ -73,7 +73,7 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
     valid.
 
     A name counts as a bundle if its last part contains `0x` and it does not begin with `persistent://`. If the cluster
-    has no such bundle, raises NotFound with the nearest one.
+    has no such bundle, raises NotFound with the nearest bundle.
     """
     if not names_bundle(name):
         return None

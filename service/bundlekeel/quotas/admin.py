@@ -53,7 +53,7 @@ class HttpQuotaAdmin:
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """Return the rate in a topic's own policy; None: it has none.
+        """Return the rate in a topic's own policy; None: it has no policy.
 
         Needs a permit like a write, because the request can make a broker load the topic's bundle.
         """

@@ -205,7 +205,7 @@ def _groups(rows: Sequence[GroupView], layout: TableLayout) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Line(Generic[R]):
-    """A line of a table: one kind of rate of a group or topic (`row`). `first`: whether it is the first of `row`."""
+    """A line of a table: one kind of rate of a group or topic (`row`). `first`: whether it is the row's first line."""
 
     row: R
     kind: str
@@ -213,14 +213,14 @@ class _Line(Generic[R]):
     first: bool
 
     def rate(self, rates: RatesView | None) -> str:
-        """Return, as text, the one of `rates` that has this line's kind."""
+        """Return the rate of this line's kind, as text."""
         return _form(self.kind)(_rate_of(rates, self.kind))
 
 
 def _first(
     header: str, cell: Callable[[R], str], under: int | None = None, pattern: str = "\n  {}", *, shown: bool = True
 ) -> Column[_Line[R]]:
-    """Return a table column for a value of a whole group or topic; only the first line of each shows the value."""
+    """Return a table column for a value of a whole group or topic. Only the first of its lines shows the value."""
     return Column(header, lambda line: cell(line.row) if line.first else "", under, pattern, shown)
 
 

@@ -350,7 +350,7 @@ class Quotas:
     def _write_budget(self) -> WriteBudget:
         """Return the limits of this cycle's writes.
 
-        The number of writes is a cycle's part of `writes_per_minute`, or less if the last minute's writes leave less.
+        The limit of writes is one cycle's part of `writes_per_minute`, or less after many writes in the last minute.
         """
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
         while self._recent_writes and self._recent_writes[0][0] <= since:
@@ -425,7 +425,7 @@ class Quotas:
         base = {"kind": "quota", "wall_ms": self._p.clock.wall_ms()}
         if done or failed:
             restored = sum(change.restores for change in done)
-            sentence = f"{len(done)} rates of topics written, {restored} of them given back, {len(failed)} failed"
+            sentence = f"{len(done)} rates of topics written, {restored} of them restored, {len(failed)} failed"
             changes = [change_row(change) for change in done[:MOST_CHANGES]]
             errors = [change_row(change) | {"error": why} for change, why in failed[:MOST_CHANGES]]
             record = base | {"what": "rates", "code": "RatesWritten", "changes": changes, "errors": errors}

@@ -17,7 +17,7 @@ from bundlekeel.quotas.rules.usage import TopicRates
 class NamespaceRates:
     """Rates in a namespace's policies, which apply to each topic; None: not set.
 
-    `resource_group`: the ResourceGroup that the namespace is attached to; "": none.
+    `resource_group`: the ResourceGroup that the namespace is attached to; "": it is not attached.
     """
 
     publish: Rate | None = None

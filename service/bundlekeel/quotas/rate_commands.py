@@ -13,7 +13,7 @@ class QuotaCommands(Protocol):
     """Calls that change rates and ResourceGroups. They raise the same errors as `BrokerCommands`."""
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """Return the rate in a topic's own policy; None: it has none.
+        """Return the rate in a topic's own policy; None: it has no policy.
 
         This read can change the cluster: the broker assigns the topic's bundle if no broker owns it. Raises
         AdminRefused if the topic does not exist (404) or topic policies are disabled (405).

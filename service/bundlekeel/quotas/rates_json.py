@@ -51,7 +51,7 @@ def _dispatch(rate: _Dispatch) -> Rate:
 
 
 def decode_rate(body: bytes, side: str) -> Rate | None:
-    """Return a topic's publish or dispatch rate (`side`); None if the body is empty or `null`: the topic has none.
+    """Return a topic's publish or dispatch rate (`side`); None if the body is empty or `null`: the topic has no policy.
 
     Raises CodecError if the body is malformed.
     """

@@ -32,9 +32,14 @@ class ReportedUsageView(Answer):
     """The usage of a group that a broker last reported to other brokers, converted to rates per second."""
 
     broker: Annotated[str, Doc("broker ID, or the service URL if no known broker has that address")]
-    registered: Annotated[bool, Doc("whether the broker is registered; reports of one that left may still count")]
+    registered: Annotated[
+        bool, Doc("whether the broker is registered; the reports of a broker that left can still count")
+    ]
     reported: Annotated[RatesView, Doc("reported usage; null: none yet")]
-    measured: Annotated[RatesView | None, Doc("measured throughput of the group's topics on it; null: no topics there")]
+    measured: Annotated[
+        RatesView | None,
+        Doc("measured throughput of the group's topics on the broker; null: it has no topics of the group"),
+    ]
     publish_age_seconds: Annotated[float | None, Doc("age of the broker's last report on publishing; null: none")]
     dispatch_age_seconds: Annotated[float | None, Doc("age of the broker's last report on delivery; null: none")]
 

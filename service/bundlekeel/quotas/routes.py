@@ -63,7 +63,8 @@ async def list_quotas(service: Backend) -> Response:
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
 async def explain_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
-    """Explain the throughput of a group or topic. The leader responds, as only it has all topics; not with `here`."""
+    """Explain the throughput of a group or topic. The leader responds, because only it has all topics; with `here`,
+    this sidecar responds."""
     return reply(await service.features["quotas"].why(name, here=here))
 
 
@@ -75,7 +76,7 @@ async def get_quota(service: Backend, name: Named) -> Response:
 
 @changes.put("/quotas/{name}", response_model=GroupSetView)
 async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
-    """Create a group, or override one of the settings file."""
+    """Create a quota group, or override the group that has this name in the settings file."""
     try:
         return reply(await service.features["quotas"].put(body.group(name), reason=body.reason, by=body.by))
     except ConfigError as error:

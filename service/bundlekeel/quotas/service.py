@@ -212,14 +212,17 @@ class QuotaService:
         return GroupRemoved(name=name, origin=(declared.origins or {}).get(name, SETTINGS))
 
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
-        """Undo an operator's change or removal of a group of the settings file. Raises NotFound if there was none."""
+        """Undo what operators changed in a quota group, so that the settings file applies again.
+
+        Raises NotFound if no operator changed or removed the group, or if it exists only by an operator's request.
+        """
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 
         def change(requests: QuotaRequests) -> QuotaRequests:
             request = requests.get(name)
             if request is None:
-                raise NotFound(f"nothing was set or removed over quota group {name!r}; {_names(self._declared())}")
+                raise NotFound(f"no command has set or removed quota group {name!r}; {_names(self._declared())}")
             if not from_settings and not request.removed:
                 raise NotFound(
                     f"the settings file has no quota group {name!r}; `bundlekeel quota rm {name}` removes it"
@@ -286,12 +289,12 @@ def sentence_of(view: QuotasView) -> str:
         owned = writes.held
         return "there are no quota groups" + (f"; {owned} rates are still to be given back" if owned else "")
     if view.wall_ms is None:
-        return f"{_many(groups)}; the leader has not looked yet"
+        return f"{_many(groups)}; the leader has not measured any yet"
     tight = [row for row in groups if row.held_back]
     sentence = f"{_many(groups)}, topics are held back in {len(tight)}"
     if view.obstacle is not None:
         why = f"{view.obstacle}: {view.explanations.get(view.obstacle, '')}"
-        return f"{sentence}; nothing is written ({why}), {writes.planned} changes would be"
+        return f"{sentence}; nothing is written ({why}); {numbered(writes.planned, 'change')} would be"
     written = (
         f"{writes.written} of {numbered(writes.planned, 'change')} written" if writes.planned else "nothing to write"
     )
@@ -306,7 +309,7 @@ def _many(groups: list[GroupView]) -> str:
 
 def _group_text(row: GroupView) -> list[str]:
     if row.usage is None:
-        return ["the leader has not looked at this group yet"]
+        return ["the leader has not measured this group yet"]
     sentences = []
     for kind, words in _WORDS.items():
         limit = getattr(row.limits, kind)
@@ -318,7 +321,7 @@ def _group_text(row: GroupView) -> list[str]:
             )
             lost = getattr(row.skew_loss, kind)
             if lost:
-                sentences.append(f"{lost:,.0f} {words} are lost because demand sits in too few partitions")
+                sentences.append(f"{lost:,.0f} {words} cannot be used, because the demand is in too few partitions")
     topics, namespaces = numbered(row.topics or 0, "topic"), numbered(row.namespaces or 0, "namespace")
     sentences.append(f"{topics} of {namespaces}, {row.held_back} held back")
     return sentences

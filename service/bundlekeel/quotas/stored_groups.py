@@ -77,9 +77,9 @@ def declared(
 
 
 def _add(groups: list[QuotaGroup], more: Sequence[QuotaGroup], problems: list[ConfigError], check: Check) -> None:
-    """Add all groups of `more` that pass `check`, and add an error to `problems` for each other one.
+    """Add all groups of `more` that pass `check`, and an error to `problems` for each other group.
 
-    If not all are valid together, checks each half of them in the same way, so that few checks are needed.
+    If the groups are not valid together, checks each half of them in the same way, so that few checks are needed.
     """
     if not more:
         return

@@ -85,7 +85,8 @@ class UsageSurvey:
         """Return the usage of every limited topic.
 
         `arriving`: bundles in transit, with their target broker. `serving`: brokers that reported topics of groups.
-        These are queried even after their last bundle has left: their old values would count its topics twice.
+        They are queried even after their last bundle has left. Otherwise its topics would count twice, by the old
+        values.
         """
         members = membership.group_of
         self._turn += 1

@@ -29,7 +29,9 @@ from bundlekeel.settings.load import load_settings
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--history", metavar="URI", help="Directory or URI of the history. Default: that of the settings."),
+    typer.Option(
+        "--history", metavar="URI", help="Directory or URI of the history. Default: `history.uri` of the settings."
+    ),
 ]
 CycleArgument = Annotated[
     str,

@@ -43,7 +43,7 @@ class Recalibration(Feature):
         return ROUTES
 
     def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-        """Return a function that returns the adopted thresholds that override given parameters."""
+        """Return a function that takes parameters and returns the adopted thresholds that override them."""
         from bundlekeel.recalibration.wiring import adopted_of
 
         return adopted_of(loaded, shared_state)

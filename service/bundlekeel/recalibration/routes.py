@@ -64,7 +64,7 @@ async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
 
 @changes.post("/thresholds/revert", response_model=ReversionView)
 async def revert_thresholds(service: Backend, body: RevertBody) -> Response:
-    """Revert the last adoption. It is not adopted again automatically."""
+    """Revert the last adoption. Its thresholds are not adopted again automatically."""
     return reply(await service.features["recalibration"].revert(digest=body.digest, reason=body.reason, by=body.by))
 
 

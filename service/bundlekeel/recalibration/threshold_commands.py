@@ -62,7 +62,7 @@ def diff(session: Session) -> None:
 def adopt(
     session: Session, reason: ReasonOption, digest: DigestOption = None, force: ForceOption = False, by: ByOption = ""
 ) -> None:
-    """Adopt the newest proposal. It is on trial, and reverted if its results are worse than promised."""
+    """Adopt the newest proposal. It is on trial, and reverted if its results are worse than the back-test predicted."""
     body = {"reason": reason, "by": by or login(), "force": force, **({"digest": digest} if digest else {})}
     session.tell(session.client.send("POST", "thresholds/adopt", body), typed(AdoptionView, adoption))
 

@@ -38,8 +38,8 @@ class RecalibrationParts(FeatureParts):
 
 
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-    """Return a function that returns the adopted thresholds that override given parameters; none if calibration is
-    off."""
+    """Return a function that takes parameters and returns the adopted thresholds that override them. Its result is
+    empty if calibration is off."""
     off = loaded.settings.section(CalibrationSettings).mode == "off"
     return lambda base: {} if off else adopted_values(base, shared_state.desired.adopted)
 

@@ -70,10 +70,10 @@ class ChainBreak:
 class ChainVerification:
     """Result of a check of a journal's hash chain.
 
-    `begins_at`: `prev` of the first line with a hash. `head`: the newest hash; "": none. `torn`, `lost`: sums of these
-    members over all lines. `has_expected`: whether the chain contains the expected hash. `unfinished`: whether the
-    newest file's last line is incomplete: it is being written, or writing was interrupted, and the sidecar will move it
-    to another file when it starts."""
+    `begins_at`: `prev` of the first line with a hash. `head`: the newest hash; "": no line has a hash. `torn`, `lost`:
+    sums of these members over all lines. `has_expected`: whether the chain contains the expected hash. `unfinished`:
+    whether the newest file's last line is incomplete: it is being written, or writing was interrupted, and the sidecar
+    will move it to another file when it starts."""
 
     lines: int
     torn: int

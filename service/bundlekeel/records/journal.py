@@ -127,7 +127,8 @@ class FileJournal:
             self._finish(fd, self._path.parent)
 
     def _open(self, path: Path) -> None:
-        """Open and lock the file. Raises BlockingIOError if another process has locked it, or another OSError."""
+        """Open and lock the file. Raises BlockingIOError if another process uses the file, OSError for other
+        failures."""
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:

@@ -10,7 +10,7 @@ from typing import Literal
 class Metric:
     """One metric. `name`: without prefix. `kind`: its type; a `table` is a gauge whose series are all set together.
 
-    `starts`: values of a counter's only label whose series start at 0, because `increase` ignores a first value of 1.
+    `starts`: values of a counter's only label. Their series start at 0, because `increase` ignores a first value of 1.
     """
 
     name: str

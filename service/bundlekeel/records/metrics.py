@@ -20,28 +20,38 @@ PREFIX = "bundlekeel_"
 
 _OWN: tuple[Metric, ...] = (
     Metric("cycles_total", "counter", ("outcome",), "Cycles by verdict code."),
-    Metric("cycle_due_seconds", "gauge", (), "Until the next cycle is due, by cycle.interval; below 0: it is late."),
+    Metric(
+        "cycle_due_seconds",
+        "gauge",
+        (),
+        "Seconds until the next cycle is due by cycle.interval; below 0: the cycle is late.",
+    ),
     Metric("cycle_duration_seconds", "histogram", ("phase",), "Time of a cycle by phase: plan, execute, total."),
     Metric(
         "drain_bundles",
         "gauge",
         ("broker",),
-        "Bundles a draining broker still owns, system bundles left out; only while it is registered.",
+        "Bundles that a draining broker still owns, without system bundles; only while the broker is registered.",
     ),
     Metric(
         "drain_bundle_seconds_total",
         "counter",
         ("broker",),
-        "Bundles times seconds on brokers that are to be empty, by their own lists.",
+        "Sum over bundles of the seconds on a broker that is drained, by the broker's own list of bundles.",
     ),
     Metric(
         "moves_total",
         "counter",
         ("outcome",),
-        "Moves: done, landed_elsewhere, released, unknown, refused.",
+        "Moves by outcome: done, landed_elsewhere, released, unknown, refused.",
         OUTCOMES,
     ),
-    Metric("move_duration_seconds", "histogram", (), "From the first call of a move to its landing."),
+    Metric(
+        "move_duration_seconds",
+        "histogram",
+        (),
+        "Time from the first request of a move until another broker owns the bundle.",
+    ),
     Metric(
         "moves_helped_total",
         "counter",
@@ -49,19 +59,34 @@ _OWN: tuple[Metric, ...] = (
         "Moves by result: helped, no_benefit, worse.",
         ("helped", "no_benefit", "worse"),
     ),
-    Metric("effect_error_ratio", "gauge", (), "Predicted less realised gain of the moves judged last, of capacity."),
-    Metric("quarantined_pairs", "gauge", (), "Pairs of brokers between which moves did not help and are not made."),
+    Metric(
+        "effect_error_ratio",
+        "gauge",
+        (),
+        "Predicted minus measured gain of the last judged moves, as a ratio of capacity.",
+    ),
+    Metric(
+        "quarantined_pairs",
+        "gauge",
+        (),
+        "Pairs of brokers without moves for now, because earlier moves between them did not help.",
+    ),
     Metric(
         "external_moves_total",
         "counter",
         ("undone",),
-        "Bundles that others moved; undone: back where they were.",
+        "Bundles moved by another tool or balancer; undone: whether this reverted a move of Bundlekeel.",
         ("false", "true"),
     ),
     Metric("broker_sheds_itself", "gauge", ("broker",), "1: the broker's own shedding is on, 0: it is off."),
     Metric("broker_splits_itself", "gauge", ("broker",), "1: the broker's own automatic split is on, 0: it is off."),
-    Metric("splits_taken_over", "gauge", (), "1: a takeover in force turned the brokers' own splits off."),
-    Metric("splits_total", "counter", ("outcome", "rule"), "Splits: done, unknown, refused, by the rule that asked."),
+    Metric("splits_taken_over", "gauge", (), "1: an active takeover turned the brokers' own splits off."),
+    Metric(
+        "splits_total",
+        "counter",
+        ("outcome", "rule"),
+        "Splits by outcome (done, unknown, refused) and by the rule that requested them.",
+    ),
     Metric(
         "decisions_total",
         "counter",
@@ -69,62 +94,82 @@ _OWN: tuple[Metric, ...] = (
         "Verdicts by strategy: of the whole cluster (scope cluster) and of each broker (scope broker).",
     ),
     Metric(
-        "obstacle_info", "gauge", ("code",), "1 for why nothing is carried out now, also on followers; none: it acts."
+        "obstacle_info",
+        "gauge",
+        ("code",),
+        "1 for the code of why plans are not executed now, also on followers; code none: plans are executed.",
     ),
     Metric(
         "moves_by_rule_total",
         "counter",
         ("rule", "outcome"),
-        "Moves by what asked for them: a strategy, drain, warm, a person; unknown: left by an earlier leader.",
+        "Moves by what requested them: a strategy, drain, warm, an operator; unknown: left by an earlier leader.",
     ),
     Metric("planned_moves", "gauge", (), "Moves in the latest plan."),
     Metric("planned_splits", "gauge", (), "Splits in the latest plan."),
-    Metric("unsplit_bundles", "gauge", ("code",), "Bundles above a split limit that are not split, by why."),
+    Metric(
+        "unsplit_bundles", "gauge", ("code",), "Bundles above a split limit that are not split, by code of the reason."
+    ),
     Metric("refusals_total", "counter", ("code",), "Candidates that did not move, by code."),
-    Metric("broker_score_ratio", "table", ("broker",), "Predicted max weighted usage, 1 is the limit."),
-    Metric("broker_throughput_bytes_per_second", "table", ("broker",), "Throughput in and out, predicted."),
-    Metric("broker_msg_rate", "table", ("broker",), "Messages per second in and out, predicted."),
+    Metric(
+        "broker_score_ratio",
+        "table",
+        ("broker",),
+        "Predicted score: the highest weighted usage of a resource, 1 is the limit.",
+    ),
+    Metric(
+        "broker_throughput_bytes_per_second",
+        "table",
+        ("broker",),
+        "Predicted throughput of the broker, in and out together.",
+    ),
+    Metric(
+        "broker_msg_rate", "table", ("broker",), "Predicted messages per second of the broker, in and out together."
+    ),
     Metric("broker_bundles", "table", ("broker",), "Bundles by owner."),
     Metric(
         "broker_usage_ratio",
         "table",
         ("broker", "resource"),
-        "What a broker reports to use of a resource, of its limit, unweighted; only where a limit is known.",
+        "Reported usage of a resource as a ratio of its limit, unweighted; only where a limit is known.",
     ),
-    Metric("broker_cpu_base_ratio", "table", ("broker",), "Share of the CPU limit that no bundle causes, learned."),
-    Metric("broker_cpu_message_seconds", "table", ("broker",), "CPU seconds per message, in or out, learned."),
-    Metric("broker_cpu_byte_seconds", "table", ("broker",), "CPU seconds per byte, in or out, learned."),
+    Metric("broker_cpu_base_ratio", "table", ("broker",), "Estimated share of the CPU limit that no bundle causes."),
+    Metric("broker_cpu_message_seconds", "table", ("broker",), "Estimated CPU seconds per message, in or out."),
+    Metric("broker_cpu_byte_seconds", "table", ("broker",), "Estimated CPU seconds per byte, in or out."),
     Metric(
         "broker_cpu_capacity_msg_rate",
         "table",
         ("broker",),
-        "Messages per second, in and out, at which the present mix of traffic uses up the CPU, learned.",
+        "Estimated messages per second, in and out, at which the present mix of traffic uses up the CPU.",
     ),
     Metric(
         "broker_average_msg_rate",
         "table",
         ("broker", "window"),
-        "Messages per second in and out of its bundles by their averages: window short (10 samples), long (1,000).",
+        "Messages per second in and out of the broker's bundles by their averages: window short (10 "
+        "samples), long (1,000).",
     ),
     Metric(
         "broker_average_bytes_per_second",
         "table",
         ("broker", "window"),
-        "Throughput in and out of its bundles by their averages: window short (10 samples), long (1,000).",
+        "Throughput in and out of the broker's bundles by their averages: window short (10 samples), long (1,000).",
     ),
-    Metric("broker_preallocated_bundles", "table", ("broker",), "Bundles on their way to it, or not in its load yet."),
+    Metric(
+        "broker_preallocated_bundles", "table", ("broker",), "Bundles in transit to the broker, or not in its load yet."
+    ),
     Metric(
         "broker_imbalance_cost",
         "table",
         ("broker", "kind"),
-        "Cost of the imbalance of a broker, in seconds of twice the tolerated difference: so_far, and the price of the "
-        "moves that would end it; 0: tolerated.",
+        "Cost of a broker's imbalance: so_far, and price of the moves that would end it. A second at "
+        "twice the tolerated difference costs 1; 0: tolerated.",
     ),
     Metric(
         "broker_pair_difference_ratio",
         "table",
         ("broker",),
-        "Difference of score to its partner: most with least loaded, and so on (strategy avg).",
+        "Difference of score to the broker's partner: most with least loaded, and so on (strategy avg).",
     ),
     Metric(
         "pair_threshold_ratio",
@@ -133,7 +178,10 @@ _OWN: tuple[Metric, ...] = (
         "The tolerated difference: low (strategy avg).",
     ),
     Metric(
-        "parameter", "gauge", ("parameter",), "Every number among the parameters in force, by our name, in our unit."
+        "parameter",
+        "gauge",
+        ("parameter",),
+        "Value of each numeric parameter in effect, by Bundlekeel's name and in its unit.",
     ),
     Metric(
         "isolation_policy_brokers",
@@ -141,24 +189,31 @@ _OWN: tuple[Metric, ...] = (
         ("policy", "kind"),
         "Live brokers that each isolation policy matches: kind primary, secondary. Both 0: it matches none.",
     ),
-    Metric("snapshot_bundles", "gauge", (), "Bundles in the latest picture."),
+    Metric("snapshot_bundles", "gauge", (), "Bundles in the latest snapshot."),
     Metric(
         "load_spread_ratio",
         "gauge",
         ("stat",),
-        "Busiest broker over the mean of those that share the load, by score and throughput.",
+        "Load of the most loaded broker divided by the mean of the brokers that share the load, by score "
+        "and throughput.",
     ),
     Metric(
         "snapshot_age_seconds",
         "table",
         ("broker",),
-        "Age of each broker's load: of its report, or of the newer reading of its counters.",
+        "Age of each broker's load report, or of the last reading of its counters if that is newer.",
     ),
     Metric(
         "live_load_brokers",
         "gauge",
         ("state",),
-        "Brokers at the sidecar that reads counters, the leader: live, or why a report is used instead.",
+        "Brokers by source of their load, at the leader: live (counters), or why the load report is used instead.",
+    ),
+    Metric(
+        "live_load_age_seconds",
+        "table",
+        ("broker",),
+        "Age of the last reading of the counters, for each broker whose counters are used.",
     ),
     Metric(
         "load_signals_total",
@@ -167,22 +222,31 @@ _OWN: tuple[Metric, ...] = (
         "Signals of changed traffic: sent to the leader, failed; at the leader: followed by early readings, ignored.",
         ("sent", "failed", "followed", "ignored"),
     ),
-    Metric("live_load_age_seconds", "table", ("broker",), "Age of the last reading of each broker that is live."),
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
     Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
     Metric("imputed_fields_total", "counter", ("code",), "Fields of reports that were filled in, by code."),
     Metric("feed_up", "gauge", ("state",), "1 for the state of the load topics (extensible load manager): ok is good."),
     Metric("ledger_entries", "gauge", (), "Moves whose effect the loads do not show yet."),
-    Metric("unreadable_documents", "gauge", (), "Documents under our root that cannot be read; `doctor` names them."),
-    Metric("open_intents", "gauge", (), "Moves and splits that an earlier leader began, not yet settled by this one."),
+    Metric(
+        "unreadable_documents",
+        "gauge",
+        (),
+        "Documents below Bundlekeel's root that cannot be read; `doctor` names them.",
+    ),
+    Metric(
+        "open_intents",
+        "gauge",
+        (),
+        "Moves and splits of an earlier leader whose outcome this leader has not determined yet.",
+    ),
     Metric("channel_up", "gauge", ("variant",), "1 while the ownership channel is followed (extensible mode only)."),
     Metric("channel_bundles", "gauge", ("state",), "Bundles in the ownership channel, by state."),
-    Metric("channel_findings", "gauge", ("code",), "What is wrong in the ownership channel, by code."),
+    Metric("channel_findings", "gauge", ("code",), "Problems in the ownership channel, by code."),
     Metric(
-        "channel_in_flight_oldest_seconds", "gauge", (), "Age of the oldest assignment, release or split under way."
+        "channel_in_flight_oldest_seconds", "gauge", (), "Age of the oldest assignment, release or split in progress."
     ),
     Metric("leader", "gauge", (), "1 while this sidecar leads."),
-    Metric("epoch", "gauge", (), "The latest term this sidecar knows."),
+    Metric("epoch", "gauge", (), "Number (epoch) of the latest leader's term that this sidecar has read."),
     Metric(
         "leader_transitions_total",
         "counter",
@@ -190,30 +254,50 @@ _OWN: tuple[Metric, ...] = (
         "Changes of role: leader, follower, bench.",
         ("leader", "follower", "bench"),
     ),
-    Metric("lease_remaining_seconds", "gauge", (), "Until our own leadership deadline; 0 when not leading."),
+    Metric(
+        "lease_remaining_seconds",
+        "gauge",
+        (),
+        "Seconds until this sidecar's leadership deadline; 0 when it does not lead.",
+    ),
     Metric("store_connected", "gauge", (), "1 while the metadata store answers."),
-    Metric("settling_after_outage_seconds", "gauge", (), "How much longer nothing moves after an outage, at least."),
-    Metric("outages_total", "counter", (), "Outages of the metadata store, or of most brokers, as this sidecar saw."),
-    Metric("paused", "gauge", (), "1 while a person has paused the balancer."),
-    Metric("takeover_in_force", "gauge", (), "1 while a takeover is in force: the brokers do not shed what it names."),
-    Metric("failsafe_look_timestamp_seconds", "gauge", (), "When the failsafe looked last, by its clock; 0: never."),
-    Metric("mode_info", "gauge", ("mode",), "1 for the mode in force."),
+    Metric("settling_after_outage_seconds", "gauge", (), "Least remaining time without moves after an outage."),
+    Metric(
+        "outages_total", "counter", (), "Outages of the metadata store, or of most brokers, that this sidecar detected."
+    ),
+    Metric("paused", "gauge", (), "1 while an operator has paused the balancer."),
+    Metric(
+        "takeover_in_force",
+        "gauge",
+        (),
+        "1 while a takeover is active: the brokers do not shed the bundles that it covers.",
+    ),
+    Metric(
+        "failsafe_look_timestamp_seconds",
+        "gauge",
+        (),
+        "Time of the last check by the failsafe job, by its clock; 0: never.",
+    ),
+    Metric("mode_info", "gauge", ("mode",), "1 for the mode in effect."),
     Metric(
         "settings_read_total",
         "counter",
         ("outcome",),
-        "Readings of a changed settings file, or by SIGHUP: applied, unchanged, refused.",
+        "Reads of the settings file, after a change or SIGHUP, by outcome: applied, unchanged, refused.",
         ("applied", "unchanged", "refused"),
     ),
     Metric(
         "settings_refused", "gauge", (), "1 while the settings file is rejected: the last valid settings are in effect."
     ),
-    Metric("settings_restart_needed", "gauge", (), "Settings of the file that hold only after a restart."),
+    Metric(
+        "settings_restart_needed", "gauge", (), "Changed settings of the file that take effect only after a restart."
+    ),
     Metric(
         "admin_requests_total",
         "counter",
         ("route", "method", "code"),
-        "Requests to brokers, redirects included, by status; timeout, broken, aborted; unreachable: nothing was sent.",
+        "Requests to brokers, including redirects, by HTTP status, or timeout, broken, aborted; "
+        "unreachable: nothing was sent.",
     ),
     Metric("admin_request_seconds", "histogram", ("route", "method"), "Time of one request that was sent to a broker."),
     Metric(
@@ -229,7 +313,12 @@ _OWN: tuple[Metric, ...] = (
         ("sink", "outcome"),
         "Notifications: sent, failed (given up after retries), dropped (too many were waiting).",
     ),
-    Metric("trace_spans_total", "counter", ("outcome",), "Spans of traces: sent, failed (the collector took none)."),
+    Metric(
+        "trace_spans_total",
+        "counter",
+        ("outcome",),
+        "Spans of traces: sent, failed (the collector did not accept them).",
+    ),
     Metric("notifications_waiting", "gauge", ("sink",), "Notifications that are not sent yet."),
     Metric("journal_errors_total", "counter", (), "Journal records that could not be written."),
     Metric("journal_torn_records_total", "counter", (), "Unreadable journal lines set aside."),
@@ -237,7 +326,7 @@ _OWN: tuple[Metric, ...] = (
         "unexpected_errors_total", "counter", ("where",), "Unexpected errors, by the task that caught them.", ("cycle",)
     ),
     Metric("event_loop_lag_seconds", "gauge", (), "How late the event loop wakes up."),
-    Metric("build_info", "gauge", ("version",), "1 for the running version."),
+    Metric("build_info", "gauge", ("version",), "1 for the running release."),
 )
 METRICS: tuple[Metric, ...] = tuple(with_features({item.name: item for item in _OWN}, "metrics", "METRICS").values())
 

@@ -32,7 +32,7 @@ class NotificationTexts:
         self._last_code = self._stopped = ""
 
     def of(self, record: Mapping[str, Any]) -> list[Notification]:
-        """Return the notifications for one journal record; for most records, none."""
+        """Return the notifications for one journal record; empty for most records."""
         kind = str(record.get("kind", ""))
         if kind == "cycle":
             return self._cycle(record)
@@ -58,7 +58,8 @@ class NotificationTexts:
         return []
 
     def _cycle(self, record: Mapping[str, Any]) -> list[Notification]:
-        """Return notifications on the executed moves of a leader's cycle, and on a new or ended obstacle."""
+        """Return notifications on the executed moves of a leader's cycle, and on the start or end of an obstacle to
+        moves."""
         if record.get("epoch") is None:
             self._last_code = self._stopped = ""
             return []

@@ -83,7 +83,7 @@ class Notifications:
         self._measure(sink)
 
     async def run(self) -> None:
-        """Send until cancelled. Each receiver has its own task, so that one that hangs does not delay the others."""
+        """Send until cancelled. Each receiver has its own task, so a receiver that hangs does not delay the others."""
         async with asyncio.TaskGroup() as tasks:
             for sink in self._sinks:
                 tasks.create_task(self._serve(sink))

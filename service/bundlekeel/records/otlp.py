@@ -24,7 +24,7 @@ _NANOSECONDS = 1_000_000
 
 
 class CountingExporter:
-    """A `SpanExporter` that passes spans to another one, and counts sent and failed spans."""
+    """A `SpanExporter` that passes spans to another exporter, and counts sent and failed spans."""
 
     def __init__(self, exporter: Any, telemetry: Telemetry) -> None:
         self._exporter = exporter

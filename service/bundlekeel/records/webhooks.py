@@ -24,7 +24,7 @@ async def post(
 ) -> None:
     """Send one POST request. The body of the response is not read, and redirects are not followed.
 
-    Strings of `body` are sent without control characters. Raises NotificationError unless the status is 2xx. The
+    Strings of `body` are sent without control characters. Raises NotificationError if the status is not 2xx. The
     error's `again` is True if a later attempt may succeed, also after 401 and 403, because tokens are renewed and
     permissions may come later."""
     content = cleaned(dict(body), text=clean_lines)

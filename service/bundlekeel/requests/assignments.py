@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from bundlekeel.leader.state.takeover_record import EXCLUDED, name_set
-from bundlekeel.model.codes import EXPLANATIONS, Code
-from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.codes import EXPLANATIONS
+from bundlekeel.model.doc import Doc
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.names import namespace_of
-from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGY_CLASSES
-from bundlekeel.model.response_fields import Broker, Bundle, Explanation, Sentence
+from bundlekeel.model.parameter_table import STRATEGY_CLASSES
+from bundlekeel.model.response_fields import Sentence
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.draft import Draft
-from bundlekeel.planning.filters.assign import Assignment, AssignmentInput, AssignmentStep, assign
+from bundlekeel.planning.filters.assign import Assignment, AssignmentInput, assign
 from bundlekeel.ports import Metadata, Ownership
 from bundlekeel.requests.where import OwnershipState, Place, where
 
@@ -38,46 +38,14 @@ MOST_CANDIDATES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedView(Answer):
-    """A broker that a step of the selection excluded."""
-
-    broker: Broker
-    code: Annotated[str, Doc("code of why the broker is not a candidate", grows=Code)]
-    explanation: Explanation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepView(Answer):
-    """One step of the selection of a broker for a bundle."""
-
-    name: Annotated[str, Doc("name of the step")]
-    candidates: Annotated[list[str], Doc("remaining brokers after the step")]
-    dropped: Annotated[list[DroppedView], Doc("dropped brokers with their codes")]
-    note: Annotated[str, Doc("other effects of the step")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentView(Answer):
+class AssignmentView(Assignment):
     """The broker that would receive a bundle if no broker owned it."""
 
     topic: Annotated[str | None, Doc("requested topic; null: the request named a bundle")]
     hash: Annotated[str | None, Doc("hash of the topic, which determines the bundle; null: the request named a bundle")]
-    bundle: Bundle
     owner: Annotated[str | None, Doc("broker that owns the bundle now; null: none")]
     state: Annotated[OwnershipState, Doc("whether a broker owns the bundle now")]
-    preallocated: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
-    chosen: Annotated[
-        str | None,
-        Doc("broker that would receive the bundle; null: any of the candidates (`round_robin`), or none (`code`)"),
-    ]
-    one_of: Annotated[
-        list[str], Doc("brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice")
-    ] = field(default_factory=list)
-    placement: Annotated[str, Doc("placement of the brokers, which selects the target", grows=PLACEMENTS)]
-    candidates: Annotated[list[str], Doc("remaining brokers after the last step")]
-    code: Annotated[str | None, Doc("code of why no broker would receive the bundle; null: a broker would", grows=Code)]
     sentence: Sentence
-    steps: Annotated[list[StepView], Doc("steps of the selection, in order")]
 
 
 async def assignments(
@@ -118,31 +86,12 @@ def _answer(row: Place, inputs: AssignmentInput) -> AssignmentView:
     topic = row.topic or ""
     assignment = assign(inputs, row.bundle, non_persistent=topic.startswith("non-persistent://"))
     return AssignmentView(
+        **{item.name: getattr(assignment, item.name) for item in fields(Assignment)},
         topic=row.topic,
         hash=row.hash,
-        bundle=assignment.bundle,
         owner=row.broker,
         state=row.state,
-        preallocated=assignment.preallocated or None,
-        chosen=assignment.chosen or None,
-        placement=assignment.placement,
-        candidates=list(assignment.candidates),
-        one_of=list(assignment.one_of),
-        code=assignment.code.value if assignment.code is not None else None,
         sentence=_sentence(assignment),
-        steps=[_step(item) for item in assignment.steps],
-    )
-
-
-def _step(step: AssignmentStep) -> StepView:
-    return StepView(
-        name=step.name,
-        candidates=list(step.candidates),
-        dropped=[
-            DroppedView(broker=broker, code=code.value, explanation=EXPLANATIONS[code])
-            for broker, code in step.dropped.items()
-        ],
-        note=step.note,
     )
 
 

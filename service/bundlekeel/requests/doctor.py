@@ -187,8 +187,8 @@ async def _members(context: DoctorContext) -> Check:
         by_settings.setdefault(member.settings, []).append(member.id)
     if len(by_settings) > 1:
         apart = "; ".join(some(ids) for ids in by_settings.values())
-        fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"
-        return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
+        fix = "compare `bundlekeel config show --changed` on their hosts: the leader's settings file applies"
+        return Check.warned("sidecars", f"{text}; settings differ between these groups of sidecars: {apart}", fix)
     local = [member for member in members if host_and_port(member.url)[0] in LOOPBACK]
     # A loopback address is fine if all sidecars run on one host: then all have one, with different ports.
     if not local or len(local) == len(urls) == len(set(urls)):
@@ -230,7 +230,7 @@ async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterVie
 
 
 async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check that the cluster name and the configuration store in our settings are those of the brokers."""
+    """Check that Bundlekeel's settings and the brokers have the same cluster name and configuration store."""
     name, store = "cluster name", "configuration store"
     try:
         await context.config.refresh(picture.endpoints, force=True)
@@ -260,7 +260,7 @@ async def _listening(
     """Wait for loads that brokers publish on topics; return the received tables and the current cluster view.
 
     Waits up to `within` seconds while this process connects to the topics, and then a few seconds for brokers that have
-    published none: a changed load arrives within seconds, but a steady load is not published for minutes."""
+    published no load: a changed load arrives within seconds, but a steady load is not published for minutes."""
     start, tables = context.clock.boot(), context.feed()
     while picture.mode in _PUBLISHING:
         silent = tables.status.state == "ok" and any(item.code == Code.NO_LOAD_DATA for item in picture.excluded)
@@ -299,7 +299,7 @@ def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTabl
         return Check.passed("reports", detail)
     return Check.warned(
         "reports",
-        f"{item.broker_id} has published no load since we began to listen; {silence}",
+        f"{item.broker_id} has published no load since Bundlekeel subscribed; {silence}",
         "ask a sidecar that has been running for longer: `bundlekeel status`, or GET /api/v1/doctor",
     )
 
@@ -373,7 +373,7 @@ def _load_manager(picture: RawClusterView) -> Check:
         "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all others are observed"
     )
     if picture.mode == "mixed":
-        fix = "finish the migration; `force_mixed` acts among the brokers of the class that started last"
+        fix = "finish the migration; `force_mixed` acts on the brokers with the class of the broker that started last"
     return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
 
 
@@ -419,9 +419,9 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture
 
 
 def _off(name: str, state_of: Mapping[str, bool | None]) -> Check:
-    """Return the check of a feature that no broker is known to have on: a warning if a broker could not be queried.
+    """Return the passed check of a feature that is off on every broker; a warning if a broker could not be queried.
 
-    `state_of`: whether the feature is on, by broker; None: the broker could not be queried."""
+    `state_of`: by broker, False (off) or None (the broker could not be queried)."""
     if unknown := [broker for broker, on in state_of.items() if on is None]:
         return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
     return Check.passed(name, "off on every broker")
@@ -452,7 +452,7 @@ def _splitting(context: DoctorContext, picture: RawClusterView, record: Takeover
     if not on:
         return _off(name, state_of)
     unloads = any(context.config.unloads_splits(broker) for broker in on)
-    detail = f"on at {some(on)}" + ("; they unload what they split" if unloads else "")
+    detail = f"on at {some(on)}" + ("; they also unload the split bundles" if unloads else "")
     if not turned_off(record):
         return Check.passed(name, detail)
     detail += ", though the takeover turned them off"
@@ -498,7 +498,7 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
         return Check.passed("bandwidth", "every broker has a bandwidth limit")
     return Check.warned(
         "bandwidth",
-        f"no network limit reported by {some(blind)}: traffic does not count there",
+        f"no network limit reported by {some(blind)}: their traffic does not count in the score",
         'name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
     )
 

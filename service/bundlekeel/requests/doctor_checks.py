@@ -29,14 +29,14 @@ from bundlekeel.requests.review import REVIEWS, decode_reviews
 StateCheck = Callable[[Coordination], Awaitable[None]]
 
 UNREADABLE_FIX: Final = (
-    "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "
-    "delete that node (`desired`: not that one; `bundlekeel pause`, ask again for what people wanted, and "
-    "`bundlekeel resume` last)"
+    "it is ignored, or read as the safe state (paused, frozen); check who may write below "
+    "Bundlekeel's root, then delete that node. Do not delete `desired`: run `bundlekeel pause`, "
+    "repeat the operators' requests, then run `bundlekeel resume`"
 )
 # For the documents of takeovers and quota limits: only these contain the values that brokers had before.
 _FIX_RECORD: Final = (
-    "do not delete that node yet: it alone says what the brokers had before; copy it, and put these values back by "
-    "hand (runbook BundlekeelDocumentsUnreadable)"
+    "do not delete that node yet: only it contains the brokers' previous values; copy it, and restore "
+    "these values manually (runbook BundlekeelDocumentsUnreadable)"
 )
 _SINGLE: Final[Mapping[str, Callable[[Document], object]]] = {
     DESIRED: lambda document: decode(document.data, Desired, what=document.path, exact=True) if document.data else None,
@@ -88,7 +88,7 @@ async def document_check(coordination: Coordination, records: Sequence[StateChec
             bad.append(str(error))
             fixes.add(_FIX_RECORD)
     if bad:
-        fix = "; any other: ".join(fix for fix in (_FIX_RECORD, UNREADABLE_FIX) if fix in fixes)
+        fix = "; for all other nodes: ".join(fix for fix in (_FIX_RECORD, UNREADABLE_FIX) if fix in fixes)
         return Check.failed("documents", "; ".join(bad[:5]), fix)
     return Check.passed("documents", "everything below Bundlekeel's root can be read")
 
@@ -115,7 +115,7 @@ def _bundle(document: Document) -> str:
 
 def _of_bundle(document: Document) -> Document:
     if not is_bundle(_bundle(document)):
-        raise unreadable(document.path, "its name is that of no bundle", code=Code.WRONG_TYPE)
+        raise unreadable(document.path, "its name is not a bundle name", code=Code.WRONG_TYPE)
     return document
 
 
@@ -147,7 +147,7 @@ _LIVE_FIXES: Final = {
     "load reports are used until they agree with the counters",
     "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
     "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
-    "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
+    "no_cpu": "let the brokers' metrics contain process_cpu_seconds_total; reports are used until then",
     "outdated": "compare the clocks of this host, the brokers and Prometheus, and read or scrape more often",
 }
 # A broker can be outdated this long without a warning: after one late scrape two more are needed, which is two
@@ -161,9 +161,9 @@ def live_loads_check(live: LiveLoads) -> Check:
     if not states:
         return Check.passed(
             name,
-            "no counters are read here: only the leader reads them, of extensible brokers only in mode act while none "
-            "sheds by itself, or from Prometheus; loads here are those of the brokers' reports (of the leader: "
-            "`bundlekeel doctor --for act`)",
+            "loads are from the brokers' reports: only the leader reads counters (from extensible brokers "
+            "only in mode act while none sheds load itself, or from Prometheus); `bundlekeel doctor --for "
+            "act` checks the leader",
         )
     counted = ", ".join(f"{state} {count}" for state, count in sorted(Counter(states.values()).items()))
     detail = f"{numbered(len(states), 'broker')}: {counted}"
@@ -197,8 +197,8 @@ def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, 
                 "policies",
                 f"isolation policy {policy.name} matches no broker{' as primary' if secondary else ''}"
                 + ("; its patterns are compared with broker ids that contain a port" if with_ports else ""),
-                "write patterns that match host names fully, without ports; bundles whose policy matches no broker do "
-                "not move, and no broker owns them after an unload",
+                "correct its patterns: each must match whole host names, without ports; bundles of a policy without a "
+                "matching broker do not move, and no broker owns them after an unload",
             )
         )
     return checks

@@ -1,4 +1,4 @@
-"""Drains (an operator's request to empty a broker): what the leader's cycle must know about them, and their progress.
+"""Drains (an operator's request to empty a broker): the data that the leader's cycle needs, and their progress.
 
 A drained broker is queried for its bundles (`owned_bundles`), because load reports omit bundles without topics and can
 be minutes old. A broker that does not respond never counts as empty.
@@ -149,7 +149,7 @@ class DrainTracker:
         return {broker: watch.left for broker, watch in self._watches.items() if watch.left is not None}
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
-        """Return the snapshot with every bundle that a draining broker owns, even if none reports it. Never raises."""
+        """Return the snapshot with all bundles that draining brokers own, also unreported bundles. Never raises."""
         self._endpoints = tuple(picture.endpoints)
         await self._list()
         return with_owned(snapshot, self.owned)

@@ -66,7 +66,10 @@ class Executions:
             except StoreError as error:
                 # Do not start it: whether the request was removed is unknown. If it still exists, the next call
                 # takes it.
-                task.update(state="failed", detail=f"could not be taken from the store: {error}")
+                task.update(
+                    state="failed",
+                    detail=f"not started, because the leader could not write to the metadata store: {error}",
+                )
                 raise
             await self._run_step(task, partial(self._carry_out, task, body), epoch)
         self._unloads = [unload for unload in self._unloads if unload.epoch == self._shared_state.current_epoch()]
@@ -127,7 +130,7 @@ class Executions:
         splits = [] if stopped else splits
         task.update(
             state="stopped" if stopped else "running" if splits else "done" if landed or not outcomes else "failed",
-            detail=f"{landed} of {len(outcomes)} landed where asked" if outcomes or not splits else "",
+            detail=f"{landed} of {len(outcomes)} reached the requested broker" if outcomes or not splits else "",
             moves=[_row(outcome) for outcome in outcomes],
         )
         if splits:
@@ -191,8 +194,8 @@ class Executions:
     async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any], *, started: bool = False) -> None:
         """Check that a task may start; called while no cycle is running.
 
-        Raises Forbidden if the gate refuses it. Raises Conflict if the request cannot be read or is too old, unless
-        it has `started`, or if its proposal is not approved any more.
+        Raises Forbidden if the gate refuses it. Raises Conflict if the request cannot be read, if it is too old, or if
+        its proposal is not approved any more. `started`: an earlier cycle started the task, so its age does not matter.
         """
         if not body:
             raise Conflict(UNREADABLE)

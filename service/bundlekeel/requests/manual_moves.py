@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Response = TypeVar("Response", "ManualMoveView", "NamespaceUnloadView")
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
-TaskId = Annotated[str | None, Doc("id of the task; null: a dry run, or still proposed")]
+TaskId = Annotated[str | None, Doc("id of the task; null: a dry run, or not approved yet")]
 ManualMoveState = Annotated[
     str,
     Doc(
@@ -56,9 +56,9 @@ class ChildView(Answer):
     """A bundle that a split creates."""
 
     bundle: Bundle
-    topics_ratio: Annotated[float, Doc("share of the split bundle's topics")]
-    msg_rate_ratio: Annotated[float, Doc("share of the split bundle's messages")]
-    throughput_ratio: Annotated[float, Doc("share of the split bundle's bytes")]
+    topics_ratio: Annotated[float, Doc("share of the original bundle's topics that this new bundle gets")]
+    msg_rate_ratio: Annotated[float, Doc("share of the original bundle's messages that this new bundle gets")]
+    throughput_ratio: Annotated[float, Doc("share of the original bundle's bytes that this new bundle gets")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,10 @@ class ManualMoveView(Answer):
         Doc("obstacles of the bundle or its brokers; see `held` for mode and pauses"),
     ]
     sentence: Sentence
-    target: Annotated[str | None, Doc("broker that receives the bundle; null: a split, or the bundle stays")] = None
-    move: Annotated[MoveView | None, Doc("the move; null: a split, or the bundle stays")] = None
+    target: Annotated[
+        str | None, Doc("broker that receives the bundle; null if the request is a split or the bundle stays")
+    ] = None
+    move: Annotated[MoveView | None, Doc("planned move; null if the request is a split or the bundle stays")] = None
     candidates: Annotated[list[CandidateView], Doc("all other brokers as targets, with reasons against them")] = field(
         default_factory=list
     )

@@ -48,7 +48,7 @@ class OperationsView(Answer):
 
 
 class OperatorRequests(Drain, Restart, Warm, Cordon, Pin, Exclude, Pause, Unload, Split, Tasks, Review):
-    """All kinds of operators' requests about brokers and bundles, and the list of the stored ones."""
+    """All kinds of operators' requests about brokers and bundles, and the list of stored requests."""
 
     @reads
     async def operations(self) -> OperationsView:

@@ -90,7 +90,7 @@ class Plans:
     async def find(self, hash_: str, *, here: bool = False) -> PlanView:
         """Return a recent plan by its hash. Raises NotFound if no sidecar has it.
 
-        `here`: search only this sidecar and no other one.
+        `here`: search only this sidecar.
         """
         return (await self._find_anywhere(hash_, here=here))[0]
 

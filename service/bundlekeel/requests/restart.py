@@ -48,7 +48,8 @@ class RestartStep(Answer):
         float | None, Doc("highest score of another broker after its drain; null: done or unknown")
     ] = None
     free_ratio: Annotated[
-        float | None, Doc("overload threshold minus `highest_ratio`: the free capacity without it; null: unknown")
+        float | None,
+        Doc("overload threshold minus `highest_ratio`: the free capacity without the broker; null: unknown"),
     ] = None
     eta_seconds: Annotated[float, Doc("estimated duration of its drain; 0: done")] = 0.0
 
@@ -140,7 +141,7 @@ def _count_moves(steps: Collection[RestartStep]) -> int:
 
 
 def _refusal(steps: Collection[RestartStep], registered: Collection[str]) -> tuple[str, str]:
-    """Return why the next broker must not restart now, and what to do; ("", "") if it may."""
+    """Return why the next broker must not restart now, and what to do; ("", ""): it can restart."""
     for step in steps:
         if step.state == RESTARTING:
             return f"{step.broker} is restarting", f"wait until it runs, then `bundlekeel uncordon {step.broker}`"

@@ -45,7 +45,7 @@ _NOT_ENDED: Final = ("waiting", "running")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewView(Answer):
-    """A change that one operator proposed and another one must approve."""
+    """A change that one operator proposed and another operator must approve."""
 
     id: Annotated[str, Doc("`hash` of the proposed change")]
     kind: TaskKind
@@ -59,7 +59,7 @@ class ReviewView(Answer):
     ]
     reviewer: Annotated[str, Doc("operator who approved or discarded the change; empty: none yet")]
     remark: Annotated[str, Doc("reason that the reviewer entered")]
-    decided_ms: Annotated[int, Doc("time of the approval or refusal; 0: not yet")]
+    decided_ms: Annotated[int, Doc("time of the approval or discard; 0: not yet")]
     task: Annotated[str, Doc("id of the task; empty: none yet")]
     actions: Annotated[list[ReviewAction], Doc("actions that are possible now: approve, discard, stop")]
 
@@ -157,7 +157,7 @@ class Reviews:
                 return item
             if item.state != "approved":
                 raise Conflict(
-                    f"it was {item.state} meanwhile; nothing moves",
+                    f"the proposal was {item.state} meanwhile; nothing moves",
                     code="wrong-state",
                     difference=[f"state {item.state}"],
                 )
@@ -172,7 +172,8 @@ class Reviews:
     # --- the leader ---
 
     async def begin(self, id_: str, task: str) -> None:
-        """Bind a proposal to `task`, right before the leader executes the task. Afterwards it can only be stopped.
+        """Bind a proposal to `task`, right before the leader executes the task. Afterwards the proposal can only be
+        stopped.
 
         Raises Conflict if the proposal is not approved any more or has another task, and NotFound if it was deleted."""
 
@@ -218,9 +219,9 @@ class Reviews:
     def _decided(self, item: ReviewProposal, action: str, state: str, remark: str, by: str) -> ReviewProposal:
         now = self._state(item)
         if action not in ACTIONS.get(now, ()):
-            allowed = ", ".join(ACTIONS.get(now, ())) or "nothing"
+            allowed = ", ".join(ACTIONS.get(now, ())) or "none"
             raise Conflict(
-                f"it is {now}: {allowed} may be done with it", code="wrong-state", difference=[f"state {now}"]
+                f"the proposal is {now}; possible actions: {allowed}", code="wrong-state", difference=[f"state {now}"]
             )
         return msgspec.structs.replace(item, state=state, reviewer=by, remark=remark, decided_ms=self._clock.wall_ms())
 

@@ -65,8 +65,12 @@ class Split(ManualMoves):
         whole = await self._whole(name)
         _check_inside(whole.bundle, at)
         owner = await self._owner(whole.bundle)
-        then = "then the children leave it, each to the broker with most room" if options.unload else "nothing moves"
-        place = f"divided at its owner {owner}; {then}"
+        then = (
+            "then each new bundle moves to the broker with the most free capacity"
+            if options.unload
+            else "nothing moves"
+        )
+        place = f"split by its owner {owner}; {then}"
         answer = ManualMoveView(
             kind="split",
             name=name,
@@ -187,7 +191,7 @@ class Split(ManualMoves):
         if algorithm is SplitAlgorithm.RANGE:
             return range_equally_divide(name.lower, name.upper)
         if len(topics) < 2:
-            raise SplitRefused(Code.SINGLE_TOPIC, f"{algorithm} parts topics")
+            raise SplitRefused(Code.SINGLE_TOPIC, f"{algorithm} divides topics")
         if algorithm is SplitAlgorithm.TOPIC_COUNT:
             return topic_count_equally_divide([topic.hash for topic in topics])
         values = self.cycle.config.values(owner) or {}
@@ -204,7 +208,7 @@ class Split(ManualMoves):
         )
         if not boundaries:
             carried = f"it has {sum(flow.msg_rate for flow in flows):,.0f} msg/s"
-            limits = f"{owner} cuts above {rate:,.0f} msg/s or {size:,.0f} MiB/s, and {over:.0f} % more"
+            limits = f"{owner} splits only {over:.0f} % above {rate:,.0f} msg/s or {size:,.0f} MiB/s"
             raise SplitRefused(Code.NO_BOUNDARY, f"{algorithm}: {carried}, {limits}")
         return boundaries
 

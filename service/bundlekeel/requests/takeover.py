@@ -312,7 +312,7 @@ async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> l
 async def last_takeover(coordination: Coordination) -> tuple[bool, tuple[str, ...]]:
     """Return whether the last takeover, active or ended, turned the brokers' splits off, and its namespaces.
 
-    Raises Conflict if there was none, and CodecError if its record cannot be read.
+    Raises Conflict if there was no takeover, and CodecError if its record cannot be read.
     """
     last, _ = await _stored(coordination) or (None, None)
     if last is None or not last.by:
@@ -465,13 +465,13 @@ async def _ask_all(
 def _warnings(
     rows: tuple[BrokerRow, ...], namespaces: Sequence[str], last: TakeoverRecord | None, stored: Mapping[str, str]
 ) -> list[str]:
-    """Return what the operator must know after a takeover of `namespaces` (empty: of the whole cluster).
+    """Return warnings for the operator after a takeover of `namespaces` (empty: of the whole cluster).
 
     `rows`: the brokers after the takeover. `last`: the previous takeover. `stored`: the dynamic settings before it."""
     warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
     if last is not None and last.namespaces and not namespaces:
         only = ", ".join(last.namespaces)
-        warnings.append(f"the takeover before was of {only} only; this one is of the whole cluster")
+        warnings.append(f"the previous takeover covered only {only}; this one covers the whole cluster")
     if _in_force(last) is None and SHEDDING in stored and not _is_true(stored, SHEDDING):
         warnings.append(
             f"{SHEDDING} was false in the dynamic configuration before this takeover. A handback sets it to false "
@@ -509,8 +509,8 @@ def _partial_takeover_warnings(namespaces: Sequence[str]) -> list[str]:
         return []
     names = ", ".join(namespaces)
     return [
-        f"the takeover is of {names} only: the brokers go on shedding all other bundles, and they place new bundles of "
-        f"{names} in turn (RoundRobinBrokerSelector) instead of by load"
+        f"the takeover covers only {names}: the brokers continue to shed all other bundles, and they place "
+        f"new bundles of {names} in turn (RoundRobinBrokerSelector) instead of by load"
     ]
 
 

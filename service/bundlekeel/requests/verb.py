@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 UntilMs = Annotated[int, Doc("end time; 0: it lasts until an operator ends it")]
 Matched = Annotated[int | None, Doc("number of known bundles that match now; null: unknown. 0 can be intended")]
 DryRun = Annotated[bool, Doc("whether this is a dry run, which executes nothing")]
-ReviewId = Annotated[str | None, Doc("id of the review it waits for; null: none")]
+ReviewId = Annotated[str | None, Doc("id of the review that the request waits for; null: none")]
 Held = Annotated[
     str,
     Doc(
-        "code of the obstacle that refuses it now or stops the leader; empty: none",
+        "code of the obstacle that blocks the request or the leader now; empty: none",
         grows=CODE_OR_EMPTY,
     ),
 ]
@@ -69,7 +69,7 @@ class Verb:
         """Return code and explanation of what blocks this action now, or of what blocked all moves in the last cycle.
 
         From the leader's last cycle, only an obstacle that lasts until an operator acts is returned. Code and
-        explanation are "" if there is none."""
+        explanation are "" if nothing blocks it."""
         refused = self.gate.check(GateQuestion(action=action)) if action else None
         last = str(self.shared_state.shared.report.get("obstacle") or "")
         code = refused.code.value if refused else last if last in LASTING else ""

@@ -85,7 +85,7 @@ class WarmTracker:
             await self._shared_state.change_desired(lambda desired: _without_warms(desired, warm))
         except StoreError as error:
             _log.info(
-                "end of a warm-up could not be stored, retrying after the next plan", brokers=warm, error=str(error)
+                "end of a warm-up could not be stored; the next cycle tries again", brokers=warm, error=str(error)
             )
             return
         _log.info("warm-up ended, brokers have enough load", brokers=warm)
@@ -127,7 +127,10 @@ def _explain_empty_warm(broker: str, result: PlanResult, share: float) -> str:
         return f"the broker has its share of the load: its load is {scores[broker]:.1%}, the mean {mean:.1%}"
     codes = counted([item for item in plan.refusals if item.bundle and item.broker != broker])
     reasons = ", ".join(f"{count} {code}" for code, count in codes.items())
-    return f"no bundle of another broker may come, or is of a size that helps{f': {reasons}' if reasons else ''}"
+    return (
+        "no bundle of another broker may move here, or none of them has a suitable "
+        f"size{f': {reasons}' if reasons else ''}"
+    )
 
 
 def _with_warms(desired: Desired, brokers: Collection[str], operator_request: OperatorRequest) -> Desired:

@@ -201,7 +201,7 @@ def _of_security(settings: Settings) -> list[str]:
             what = "has no effect without api.auth.jwt_key_file"
             warnings.append(_warning(f"api.auth.{name}", value, what, "public keys (PEM) in api.auth.jwt_key_file"))
     if api.auth.peer_token_file is not None and not api.auth.on:
-        what = "this sidecar asks nobody for a token: neither api.auth.tokens_file nor api.auth.jwt_key_file is set"
+        what = "this sidecar does not require a token: neither api.auth.tokens_file nor api.auth.jwt_key_file is set"
         better = "a file of tokens that all sidecars share"
         warnings.append(_warning("api.auth.peer_token_file", str(api.auth.peer_token_file), what, better))
     for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):
@@ -333,7 +333,7 @@ def _of_brokers(settings: Settings) -> list[str]:
 
 
 def _hidden_by(settings: Settings, pattern: str) -> str:
-    """Return the pattern of `capacity` that always applies instead of `pattern`; "": none, as far as is known.
+    """Return the pattern of `capacity` that always applies instead of `pattern`; "": no such pattern is known.
 
     A regular expression or `*` is hidden only by a pattern that applies to all brokers."""
     if "[" in pattern and not pattern.startswith("/"):

@@ -42,7 +42,7 @@ def feature_folders() -> list[str]:
 
 
 def feature_checks() -> Iterator[FeatureChecks]:
-    """Yield the checks of the installed features that have some."""
+    """Yield the checks of each installed feature that has its own checks."""
     for module in modules("settings"):
         if (checks := getattr(module, "CHECKS", None)) is not None:
             yield checks

@@ -1,8 +1,8 @@
 """The optional features, and how the sidecar finds their modules by name.
 
-Each feature is a package `bundlekeel.NAME` that can be deleted. The sidecar never imports one statically. A feature
-declares what it adds in modules with fixed names: `settings`, `requests` (stored requests), `metrics`, `examples` (of
-commands) and `feature` (all other parts, see `wiring.feature`).
+Each feature is a package `bundlekeel.NAME` that can be deleted. The sidecar never imports a feature statically. A
+feature declares what it adds in modules with fixed names: `settings`, `requests` (stored requests), `metrics`,
+`examples` (of commands) and `feature` (all other parts, see `wiring.feature`).
 """
 
 from __future__ import annotations

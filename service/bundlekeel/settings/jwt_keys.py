@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 class JwtKeys:
     """Checks that a JWT is signed by one of these public keys, and has the required issuer and audience.
 
-    Only asymmetric algorithms are accepted, so that nobody can sign a token with a key from the file."""
+    Only asymmetric algorithms are accepted, so that a key from the file cannot sign a token."""
 
     def __init__(self, path: Path, *, issuer: str, audience: str, role_claim: str) -> None:
         """Read the keys. Raises ConfigError if the file contains no usable public key."""

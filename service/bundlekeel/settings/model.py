@@ -384,12 +384,13 @@ class Settings(BaseSettings):
     )
     compat: Compat = Field(
         default="none",
-        description="none: the corrected strategies; a Pulsar release: the exact behaviour of its class with its "
+        description="none: Bundlekeel's own strategies; a Pulsar release: the exact behaviour of its class with its "
         "defects, and Pulsar's defaults: strategy `threshold`, placement `least_long_term_message_rate`",
     )
     force_mixed: bool = Field(
         default=False,
-        description="act although load managers differ, but only on brokers with the load manager that started last",
+        description="act although load managers differ, but only on brokers with the load manager of the broker that "
+        "started last",
     )
     adopt_broker_settings: bool = Field(
         default=False,

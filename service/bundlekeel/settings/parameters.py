@@ -92,7 +92,7 @@ class MergedParameters(NamedTuple):
 
 
 def find_specs(key: str) -> tuple[ParameterSpec, ...]:
-    """Return the parameters for a name or a Pulsar key. Raises ConfigError with suggestions if there is none."""
+    """Return the parameters for a name or a Pulsar key. Raises ConfigError with suggestions if `key` is unknown."""
     if key in BY_NAME:
         return (BY_NAME[key],)
     if key not in BY_PULSAR_KEY:
@@ -131,8 +131,8 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
 def check_compat(release: str, names: Iterable[str]) -> None:
     """Import the package `compat`, exact copies of Pulsar's strategies, if `release` is a Pulsar release.
 
-    Raises ConfigError if the package is missing, or if `release` is none and one of the parameters `names` was replaced
-    by another.
+    Raises ConfigError if the package is missing, or if `release` is "none" and `names` contains a parameter that only
+    Pulsar's strategies use.
     """
     if release != "none":
         try:
@@ -190,7 +190,7 @@ def _with_defaults(release: str, values: Mapping[str, object]) -> dict[str, obje
 
 
 def remedy(key: str, names: Iterable[str]) -> str:
-    """Return a hint for an unknown key: the nearest key, and for a key of broker.conf also its place."""
+    """Return a hint for an unknown key: the nearest key, or that the key belongs in broker.conf."""
     if key in _REMEDIES:
         return _REMEDIES[key]
     near = suggest(key, names)

@@ -40,7 +40,7 @@ class ConfigErrors(ConfigError):
 
 
 def _line(error: ConfigError) -> float:
-    """Return the line of the settings file that a problem names, infinity if it names none."""
+    """Return the line of the settings file that a problem names; infinity: it names no line."""
     _, _, line = error.origin.removeprefix("file:").rpartition(":")
     return float(line) if error.origin.startswith("file:") and line.isdecimal() else math.inf
 

@@ -71,7 +71,7 @@ def children(path: tuple[str, ...]) -> list[str]:
 
 
 def _item_at(path: tuple[str, ...]) -> tuple[type[BaseModel] | None, tuple[str, ...]]:
-    """Return the model of the list or mapping item that `path` enters, and the rest of `path`; None: it enters none."""
+    """Return the model of the list or mapping item that `path` enters, and the rest of `path`; None: not in an item."""
     model: type[BaseModel] = Settings
     for depth, part in enumerate(path[:-1], start=1):
         if part not in model.model_fields:

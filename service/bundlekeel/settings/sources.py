@@ -48,7 +48,7 @@ Layer = dict[KeyPath, Written]
 class SettingsSource(InitSettingsSource):
     """A source whose values keep their origin. Parameters have Bundlekeel's names.
 
-    So a source can override another one with either name of a parameter. `problems`: errors of invalid parameters,
+    So a source can override another source with either name of a parameter. `problems`: errors of invalid parameters,
     which are not in `values`.
     """
 
@@ -93,7 +93,7 @@ def _unreadable(subject: str, error: OSError | UnicodeDecodeError, origin: str, 
 
 
 def read_environment(environ: Mapping[str, str]) -> Layer:
-    """Read the variables `BUNDLEKEEL__*`, except empty ones. Raises ConfigErrors if one must be JSON and is not."""
+    """Read the variables `BUNDLEKEEL__*`, except empty ones. Raises ConfigErrors if a value must be JSON and is not."""
     layer: Layer = {}
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and environ[name] != "":

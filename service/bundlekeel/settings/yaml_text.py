@@ -14,10 +14,10 @@ _KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a numbe
 # Hints at usual mistakes, by a part of the parser's message that shows the mistake.
 _HINTS: Final = {
     "alias": ' (put * in quotes: "*")',
-    r"'\t'": " (write blanks in place of the tab)",
-    "expected ':'": " (a blank belongs after each colon, also in the line before)",
-    "mapping values": " (here or in the line before: a blank belongs after each colon, the keys of a section are "
-    "indented alike, and a value with a colon needs quotes)",
+    r"'\t'": " (use spaces instead of tabs)",
+    "expected ':'": " (write a space after each colon, also in the line before)",
+    "mapping values": " (here or in the line before: write a space after each colon, indent all keys of a section "
+    "alike, and quote values that contain a colon)",
 }
 
 

@@ -215,7 +215,7 @@ def cluster_index(broker: str) -> int:
 
 
 def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[CapacityOverride, ...]) -> int:
-    """Return the number of moves in one plan with exact reports and without budgets. The plan is not executed."""
+    """Return the number of moves in one plan with exact reports and no limits on moves. The plan is not executed."""
     averages = Averages()
     reports = [dated(item, cluster.wall_ms) for item in cluster.exact_reports()]
     for item in reports:

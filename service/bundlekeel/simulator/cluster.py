@@ -129,7 +129,7 @@ class VirtualCluster:
         return used
 
     def own_busy(self) -> Floats:
-        """Return each host's CPU usage, 0 to 1, without other processes than the broker."""
+        """Return each host's CPU usage, 0 to 1, without processes other than the broker."""
         own: Floats = np.maximum(self.busy() - self.foreign, 0.0)
         return own
 

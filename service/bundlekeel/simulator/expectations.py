@@ -31,7 +31,7 @@ def judge(run: Run, *, still: float, direct: int) -> tuple[ExpectationResult, ..
     """Return the result of each expectation of the run's scenario.
 
     `still`: time mean of max/mean (highest load of a broker / mean load) of the same scenario without a balancer.
-    `direct`: number of moves in one plan with exact reports and without budgets.
+    `direct`: number of moves in one plan with exact reports and without limits on moves.
     """
     expect = run.scenario.expect
     return (

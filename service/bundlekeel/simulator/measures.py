@@ -1,6 +1,6 @@
 """Measures of a simulated run.
 
-Loads are the true ones of the virtual cluster, not those that brokers report.
+Loads are the true loads of the virtual cluster, not the reported loads.
 """
 
 from __future__ import annotations

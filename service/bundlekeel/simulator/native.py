@@ -95,7 +95,7 @@ class Native:
             self.books.unloaded(cluster.now, name, broker)
 
     def _target(self, cluster: VirtualCluster, picture: CompatPicture, placer: Placer, row: int) -> int:
-        """Return the index of the broker that Pulsar's `selectBroker` returns, -1 if it returns none."""
+        """Return the index of the broker that Pulsar's `selectBroker` returns, -1: it returns no broker."""
         namespace = int(cluster.bundles.namespace[cluster.bundles.index[picture.bundles.names[row]]])
         candidates = np.arange(len(picture.brokers))
         if cluster.allowed is not None:

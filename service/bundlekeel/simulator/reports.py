@@ -107,7 +107,7 @@ class Reporter:
         return seconds[0], seconds[1]
 
     def spoil(self, brokers: Sequence[int], kind: str) -> None:
-        """Set the fault of these brokers' reports: `nan`, `negative`, `over`, `empty`, or "" for none."""
+        """Set the fault of these brokers' reports: `nan`, `negative`, `over`, `empty`, or "" (no fault)."""
         for broker in brokers:
             self.bad[broker] = kind
         self.version += 1

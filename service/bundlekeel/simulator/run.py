@@ -155,7 +155,8 @@ class Simulation:
         return replace(outcome, findings=judge(outcome, still=still, direct=direct))
 
     def _brokers_split(self) -> bool:
-        """Return whether brokers split bundles because they replace Bundlekeel, which would split in this scenario."""
+        """Return whether brokers must split bundles: in scenarios with Bundlekeel's splits, if Bundlekeel does not
+        balance."""
         return self.contender.native and self.scenario.splits == "bundlekeel"
 
     def _balancer(self) -> Balancer:
@@ -337,7 +338,7 @@ Act = Callable[[], None]
 
 
 class Events:
-    """Executes a scenario's events when they are due, and ends temporary events after their minutes."""
+    """Executes a scenario's events when they are due, and ends temporary events when their time is over."""
 
     def __init__(self, scenario: Scenario, cluster: VirtualCluster, traffic: TrafficModel, balancer: Balancer) -> None:
         self._scenario, self._cluster, self._traffic, self._balancer = scenario, cluster, traffic, balancer

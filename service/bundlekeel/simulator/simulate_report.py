@@ -83,7 +83,7 @@ def grouped(runs: Sequence[Run]) -> list[tuple[Scenario, list[tuple[str, list[Ru
 
 
 def counts(run: Run) -> bool:
-    """Return whether the command fails if this run misses an expectation: not if the run is only for comparison."""
+    """Return whether the command fails if this run misses an expectation; False: the run is only a comparison."""
     return not run.contender.compared
 
 

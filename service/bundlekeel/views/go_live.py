@@ -50,7 +50,7 @@ _LOOKS_WITHIN_MS = 900_000
 
 def _failsafe(looked_ms: int, now_ms: int) -> Check:
     ago = max(0, now_ms - looked_ms)
-    detail = f"it looked {ago // 1000} s ago" if looked_ms else "it has never looked"
+    detail = f"it ran {ago // 1000} s ago" if looked_ms else "it has never run"
     if looked_ms and ago <= _LOOKS_WITHIN_MS:
         return Check.passed("failsafe", detail)
     fix = "run `bundlekeel deadman` as a CronJob or timer before the takeover (docs/operations/deadman.md)"
@@ -70,7 +70,7 @@ def _recommendations(day: SummaryView) -> Check:
 
 
 def _would_do(day: SummaryView, plan: Plan | None) -> Check:
-    """Check in how many cycles mode `act` would have moved bundles. If it is most of them, plans follow noise."""
+    """Check in how many cycles mode `act` would have moved bundles. If in more than half, plans follow noise."""
     often = day.cycles > 0 and day.recommended > day.cycles / 2
     if day.recommended:
         detail = f"{day.recommended} of {numbered(day.cycles, 'cycle')} recommended moves, "

@@ -57,7 +57,8 @@ class CycleView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImbalanceView(Answer):
-    """max/mean in the last plan: most loaded broker divided by the mean of those sharing load; 1: balanced, 0: idle."""
+    """max/mean in the last plan: most loaded broker, divided by the mean of brokers that share load; 1: balanced, 0:
+    idle."""
 
     throughput_max_mean: Annotated[float | None, Doc("max/mean of throughput")]
     score_max_mean: Annotated[float | None, Doc("max/mean of scores")]

@@ -76,7 +76,7 @@ class ClusterState:
         return self.obstacles_without("")
 
     def obstacles_without(self, rested: str) -> Eligibility:
-        """Return the obstacles as if the cool-down of the bundle `rested` were over; "": with all cool-downs."""
+        """Return `obstacles` as if the cool-down of the bundle `rested` were over; "": all cool-downs apply."""
         inputs, snapshot = self.plan_input, self.snapshot
         assert inputs is not None and snapshot is not None
         ledger = self.cycle_state.ledger

@@ -48,7 +48,7 @@ class Readings:
         self._metadata, self._ownership = metadata, ownership
 
     def state(self) -> State:
-        """Return the state of this sidecar: role, leader, last cycle, and the obstacle to acting."""
+        """Return the state of this sidecar: role, leader, last cycle, and why it does not act."""
         return self._latest().state
 
     def changes(self) -> Marks:
@@ -184,7 +184,7 @@ class Readings:
             Check(
                 name="cycles",
                 ok=ok,
-                detail=f"last one ended {behind:.0f} s ago",
+                detail=f"the last cycle ended {behind:.0f} s ago",
                 fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
             )
         ]

@@ -57,12 +57,12 @@ _ACTIONS: dict[Code, str] = {
     Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover --again`",
     Code.OUTSIDE_WINDOW: "wait for the window, or move bundles by hand: `bundlekeel transfer`",
     Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
-    Code.NOT_LEADER: "the leader carries it out: `bundlekeel status` names it",
+    Code.NOT_LEADER: "the leader executes it; `bundlekeel status` shows which sidecar leads",
 }
 # These obstacles to executing plans are shown only if the last plan has moves.
 _SHOWING = (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.NOT_LEADER)
 _EVERYTHING = "everything"
-_WAIT = "nothing to do: it is planned anew with every cycle"
+_WAIT = "nothing to do: every cycle plans it again"
 # How obstacles without a known time end. All codes that are not listed here or below end when the load changes.
 _ENDS: dict[Code, str] = {
     Code.IDLE: "until it carries traffic",
@@ -74,7 +74,7 @@ _ENDS: dict[Code, str] = {
     Code.POLICY_UNREADABLE: "until the policy can be read",
     Code.IN_TRANSIT: "until its move has ended",
     Code.FROZEN_INTENT: "until the leader has settled that move, about two minutes",
-    Code.CORDONED: "until somebody ends it",
+    Code.CORDONED: "until an operator ends it",
     Code.OUTSIDE_WINDOW: "until a maintenance window opens",
     Code.SOLE_BUNDLE: "until its broker has another bundle",
 }
@@ -184,7 +184,7 @@ def _requests_of(broker: str, desired: Desired) -> list[CodeView]:
     """Return the drain and the cordon of a broker as codes, with operator and reason."""
     requests = {"drained": desired.drains, "cordoned": desired.cordons}
     return [
-        _code(Code.CORDONED, f"{word} until somebody ends it, by {by_broker[broker].by}: {by_broker[broker].reason}")
+        _code(Code.CORDONED, f"{word} until an operator ends it, by {by_broker[broker].by}: {by_broker[broker].reason}")
         for word, by_broker in requests.items()
         if broker in by_broker
     ]
@@ -197,7 +197,7 @@ def _unblocked(blocks: list[CodeView]) -> str:
     scope = blocks[0].detail.partition(",")[0]
     if blocks[0].code == Code.PAUSED:
         return "end the pause: `bundlekeel resume`" + (f" --scope {scope}" if scope != _EVERYTHING else "")
-    return _ACTIONS.get(Code(blocks[0].code), "`bundlekeel doctor` tells how to fix it")
+    return _ACTIONS.get(Code(blocks[0].code), "`bundlekeel doctor` shows the fix")
 
 
 def _example(refusals: list[Refusal]) -> str:
@@ -260,7 +260,7 @@ async def _unreported(bundle: str, why_input: WhyInput) -> tuple[str | None, str
     owner = await why_input.ownership.owner(bundle)
     if owner is None:
         return None, f"no broker owns {bundle}", [], "wait for a client's lookup"
-    sentence = f"{owner.broker_id} owns it and reports no load of it: it is idle, or came there within the last report"
+    sentence = f"{owner.broker_id} owns it and reports no load of it: it is idle, or moved there after the last report"
     return owner.broker_id, sentence, [_code(Code.IDLE, "")], _ACTIONS[Code.IDLE]
 
 
@@ -313,7 +313,7 @@ def _action(code: Code, bundle: str) -> str:
 
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, why_input: WhyInput) -> str:
-    """Return how or when the obstacle `code` of a bundle ends, as a phrase; "": unknown.
+    """Return how or when the obstacle to moving a bundle (`code`) ends, as a phrase; "": unknown.
 
     `frees_ms`: Unix time at which the obstacle ends, from the plan; 0: unknown."""
     plan_input, desired = why_input.cluster.plan_input, why_input.cluster.desired
@@ -359,7 +359,7 @@ def _joined(detail: str, end: str) -> str:
 def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
     load = next((item for item in plan.loads if item.broker == broker), None) if plan else None
     if plan is None or load is None:
-        return "no plan yet" if plan is None else plan.verdict.sentence, "wait for a plan that knows its broker"
+        return "no plan yet" if plan is None else plan.verdict.sentence, "wait for a plan that includes its broker"
     before = f"{load.score_before:.1%}"
     if leaving := sum(move.source == broker for move in plan.moves):
         moves = numbered(leaving, "planned move", "take")

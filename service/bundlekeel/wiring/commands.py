@@ -88,7 +88,7 @@ class Bootstrap:
         return once(settings, partial(take_over, settings, tell=tell, **how))
 
     def last_takeover(self, settings: LoadedSettings) -> tuple[Split, tuple[str, ...]]:
-        """Return `split` and `namespaces` of the last takeover, active or ended. Raises Conflict if there was none."""
+        """Return `split` and `namespaces` of the last takeover, active or ended. Raises Conflict without a takeover."""
 
         async def run() -> tuple[Split, tuple[str, ...]]:
             async with connected(settings) as out:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class FeatureParts:
     """The parts of a feature in one running sidecar.
 
-    `service`: operations for the routes of the feature; None: it has no routes. `tasks`: functions that run in
-    parallel to the cycles. `listeners`: functions that each cycle calls at its end. `limited`: returns the passed
-    namespaces whose topics have rate limits: their bundles need a longer cool-down. `shadow`: returns results that the
+    `service`: operations for the routes of the feature; None: it has no routes. `tasks`: functions that run in parallel
+    to the cycles. `listeners`: functions that each cycle calls at its end. `limited`: takes namespaces, and returns
+    those whose topics have rate limits: their bundles need a longer cool-down. `shadow`: returns results that the
     report of the next cycle will contain.
     """
 
@@ -53,7 +53,7 @@ class Feature:
     commands: ClassVar[Sequence[CommandModule]] = ()
 
     def routes(self) -> FeatureRoutes | None:
-        """Return the routes that the feature adds to the API; None: it adds none."""
+        """Return the routes that the feature adds to the API; None: it adds no routes."""
         return None
 
     def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> Any:

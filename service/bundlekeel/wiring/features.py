@@ -67,7 +67,7 @@ class Features:
         return [task for parts in self.parts.values() for task in parts.tasks]
 
     def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Return the passed namespaces in which a feature limits the rates of topics."""
+        """Return those of `namespaces` in which a feature limits the rates of topics."""
         return frozenset().union(*(parts.limited(namespaces) for parts in self.parts.values()))
 
     def shadow(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bundlekeel.wiring.features import routes
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document of the unix socket's app, because only that one always has all routes."""
+    """Return the OpenAPI document of the unix socket's app, because only this app always has all routes."""
     return create_app(cast(Service, None), mutations=True, features=routes()).openapi()
 
 

@@ -119,7 +119,7 @@ def token_of(loaded: LoadedSettings, section: AdminSettings | PrometheusSettings
 
 
 def broker_tls(loaded: LoadedSettings) -> ClientTls:
-    """Return the certificates for connections to brokers: the trusted ones, and the client certificate."""
+    """Return the certificates for connections to brokers: trusted certificates, and the client certificate."""
     section = loaded.settings.admin
     return ClientTls(
         trust_certs=loaded.located(section.tls_trust_certs_file),

@@ -199,7 +199,7 @@ def test_averages_and_preallocations_are_shown(sidecar: Sidecar) -> None:
 def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
     """`grep` finds a bundle together with its figures."""
     (line,) = [line for line in sidecar.run("bundles").stdout.splitlines() if BUNDLE in line]
-    assert sidecar.run("bundles", "--limit", "3").stderr == "only the 3 bundles with the most load; more: --limit\n"
+    assert sidecar.run("bundles", "--limit", "3").stderr == "the 3 bundles with the most load; for more, pass --limit\n"
     assert BROKERS[0] in line and "20.0%" in line
 
 

@@ -211,7 +211,7 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
     text = " ".join(sidecar.run("drain", FULL, *WHO).stdout.split())
     assert "1 stays for now" in text and "Pinned" in text and "dry run" in text
     # Not of the row above it.
-    assert "stays: Pinned: an operator pinned it" in text
+    assert "stays: Pinned: an operator pinned the bundle" in text
 
 
 DRY = [
@@ -230,7 +230,7 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     result = sidecar.run("unload", BUNDLE, *WHO)
     assert result.exit_code == 4 and "Pinned" in result.stdout and "refused" in result.stdout
     assert "--override-cool-down" not in result.stdout
-    assert "refused; end the pin: `bundlekeel unpin`; `bundlekeel operations` tells who" in " ".join(
+    assert "refused; end the pin: `bundlekeel unpin`; `bundlekeel operations` shows who" in " ".join(
         result.stdout.split()
     )
 
@@ -255,7 +255,7 @@ def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
     """Of a bundle that moved lately; a split has no such option. Another obstacle may show then: no promise."""
     unloaded(sidecar)
     for command in (["transfer", BUNDLE, "--to", BROKERS[1]], ["unload", BUNDLE]):
-        assert "`--override-cool-down` lifts that" in sidecar.run(*command, *WHO).stdout
+        assert "`--override-cool-down` ignores this obstacle" in sidecar.run(*command, *WHO).stdout
     assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
 
 
@@ -265,7 +265,7 @@ def test_no_option_is_said_to_lift_a_refusal_of_the_target(sidecar: Sidecar) -> 
     sidecar.do(sidecar.shop.turns())
     sidecar.do(sidecar.shop.service.requests.cordon(BROKERS[1], **BY))
     said = sidecar.run("transfer", BUNDLE, "--to", BROKERS[1]).stdout.splitlines()[-1]
-    assert "(`--override-cool-down` lifts that)" in said
+    assert "(`--override-cool-down` ignores this obstacle)" in said
     assert said.endswith("Cordoned (end the cordon or drain: `bundlekeel uncordon`)")
 
 
@@ -421,7 +421,7 @@ def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) 
     sidecar.run("pause", *WHO)
     result = sidecar.run("resume", *scope, *WHO)
     assert result.exit_code == 0 and result.stdout.startswith(said)
-    assert ("still paused, until `resume --scope`: tenant:shop" in result.stderr) is not scope
+    assert ("these scopes are still paused: tenant:shop; " in result.stderr) is not scope
     sidecar.run("pause", *scope, *WHO)
     assert json.loads(sidecar.run("resume", *scope, *WHO, "-o", "json").stdout)["by"] == "ann"
 
@@ -429,7 +429,7 @@ def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) 
 def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
     """As with --scope; it is sent all the same, since this sidecar may not know of a pause yet."""
     result = sidecar.run("resume", *WHO)
-    assert (result.exit_code, result.stdout) == (1, "") and "no pause of everything was active" in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "") and "no pause of all moves was active" in result.stderr
     assert sidecar.service.asked("resume") == [BY]
 
 
@@ -472,7 +472,7 @@ FAILURES: list[tuple[list[str], Callable[[Spied], None] | None, int, str]] = [
         ["unload", BUNDLE, "--yes", *WHO],
         failing("requests.unload", Conflict(f"not carried out: CoolDown{way_out('unload', [Code.COOL_DOWN])}")),
         4,
-        "CoolDown; `--override-cool-down` lifts that",
+        "CoolDown; `--override-cool-down` ignores this obstacle",
     ),
     (
         ["review", "approve", "feed", *WHO],

@@ -119,7 +119,7 @@ def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> No
         sidecar.service.results["state"] = lambda state: replace(state, takeover=takeover)
         return " ".join(sidecar.run("status").stdout.split())
 
-    assert "takeover none: the brokers shed by their own settings" in said(None)
+    assert "takeover none: the brokers shed load themselves" in said(None)
     assert "takeover only shop/a, b/c, active since 19" in said(taken) and ", by ann: go live" in said(taken)
     assert "takeover only shop/a, b/c, ended 19" in said(replace(taken, active=False, ended=ended))
     assert "by bob: release" in said(replace(taken, namespaces=[], active=False, ended=ended))

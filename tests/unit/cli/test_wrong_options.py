@@ -275,7 +275,7 @@ def test_nothing_is_waited_for_in_a_dry_run(command: str) -> None:
 def test_a_namespace_is_refused_where_a_bundle_belongs(command: str) -> None:
     """As the sidecar does."""
     told = without_sidecar(f"{command} shop/orders")
-    assert told.exit_code == 1 and "'shop/orders' is a namespace; name a bundle of it" in told.stderr
+    assert told.exit_code == 1 and "'shop/orders' is a namespace; pass one of its bundles" in told.stderr
 
 
 @pytest.mark.parametrize(

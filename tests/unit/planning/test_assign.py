@@ -51,7 +51,7 @@ def ask(
 
 
 def dropped(assignment: Assignment, step: str) -> dict[str, Code]:
-    return dict(next(item for item in assignment.steps if item.name == step).dropped)
+    return {item.broker: item.code for item in next(item for item in assignment.steps if item.name == step).dropped}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_isolation_policies(
     assignment = ask(brokers(), bundle_name(1, namespace), policies=Policies(isolation=(gold,)))
     assert next(step for step in assignment.steps if step.name == "policies").candidates == left
     assert codes.items() <= dropped(assignment, "policies").items()
-    assert (assignment.chosen, assignment.code) == ((left[0], None) if left else ("", Code.NO_LEGAL_TARGET))
+    assert (assignment.chosen, assignment.code) == ((left[0], None) if left else (None, Code.NO_LEGAL_TARGET))
 
 
 def test_the_first_matching_policy_counts() -> None:
@@ -110,7 +110,7 @@ def test_a_primary_without_a_report_still_counts_as_available() -> None:
 def test_what_cannot_be_read_chooses_nobody(policies: Policies, namespace: str, mode: str) -> None:
     """No records, a broken record, and expressions that Python cannot match like Java."""
     assignment = ask(brokers(), bundle_name(1, namespace), policies=policies, mode=mode)
-    assert (assignment.chosen, assignment.code, assignment.candidates) == ("", Code.POLICY_UNREADABLE, ())
+    assert (assignment.chosen, assignment.code, assignment.candidates) == (None, Code.POLICY_UNREADABLE, ())
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_only_a_modular_broker_above_the_threshold_is_chosen_again(cpu: float, m
 def test_a_bundle_on_its_way_gets_the_same_answer_again() -> None:
     """Preallocated until it has landed, whatever the filters say."""
     reports = brokers(b1={"cpu": 0.1})
-    for landed_ms, expected in ((0, (B[0], B[0])), (NOW_MS, ("", B[1]))):
+    for landed_ms, expected in ((0, (B[0], B[0])), (NOW_MS, (None, B[1]))):
         assignment = ask(reports, ledger=Ledger(entries=(entry(NEW, B[0], B[0], landed_ms=landed_ms),)))
         assert (assignment.preallocated, assignment.chosen) == expected
 

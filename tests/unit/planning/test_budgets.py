@@ -85,7 +85,7 @@ def test_when_the_hour_frees(limit: int, ages: tuple[int, ...], frees: int | Non
     assert ("allows none" in refused[-1].detail) == (frees is None)
 
 
-@pytest.mark.parametrize(("limit", "words"), [(-1, ""), (0, "it allows none"), (2, "2 used"), (3, "")])
+@pytest.mark.parametrize(("limit", "words"), [(-1, ""), (0, "it allows no moves"), (2, "2 used"), (3, "")])
 def test_a_move_manually_within_the_hour(limit: int, words: str) -> None:
     """Rule: a move by hand waits for the budget of the hour alone: -1 is none, 0 allows nothing."""
     refusal = hour_refusal(Parameters(max_moves_per_hour=limit), build_state(2000, 1000), NOW_MS)

@@ -410,8 +410,8 @@ def test_splits_are_in_the_plan_hash() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("by hand", "x: a person asked for it"),
-        ("hot", "x: carries 123440% of a mean broker's load, no placement can even that out"),
+        ("by hand", "x: an operator requested it"),
+        ("hot", "x: carries 123440% of a mean broker's load, which no placement can balance"),
         ("topics", "x: 1,234 topics, the limit is 1,000"),
         ("sessions", "x: 1,234 sessions, the limit is 1,000"),
         ("msg_rate", "x: 1,234 msg/s, the limit is 1,000"),

@@ -97,7 +97,7 @@ class TestTheWayBack:
         view = await sidecar.quotas.view()
         assert [(row.name, row.origin) for row in view.groups] == [("acme", "settings")]
         assert not view.problems and not requests_of(sidecar.shared_state.desired)
-        with pytest.raises(NotFound, match="nothing was set or removed over"):
+        with pytest.raises(NotFound, match="no command has set or removed"):
             await sidecar.quotas.reset("acme", **WHO)
 
     async def test_nothing_to_go_back_to(self) -> None:

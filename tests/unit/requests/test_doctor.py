@@ -152,7 +152,9 @@ async def test_sidecars_whose_settings_differ_are_named() -> None:
         await other.take_seat(Member(id=name, url=f"http://{name}:8090", settings=settings), seats=9)
         check = named(await examine(sidecar.doctor_context()), "sidecars")
         assert check.ok == ok
-    assert check.severity == "warning" and check.detail.endswith("their settings differ: a, h1; h3")
+    assert check.severity == "warning" and check.detail.endswith(
+        "settings differ between these groups of sidecars: a, h1; h3"
+    )
     assert "config show --changed" in check.fix
 
 
@@ -162,7 +164,7 @@ async def test_of_many_brokers_ten_are_named() -> None:
     cluster.source.put(*(report(name, {}, last_update=cluster.clock.wall_ms()) for name in names))
     sidecar = await FakeSidecar(cluster).lead()
     check = named(await examine(sidecar.doctor_context()), "bandwidth")
-    assert not check.ok and check.detail.count(":8080") == 10 and " and 5 more: traffic" in check.detail
+    assert not check.ok and check.detail.count(":8080") == 10 and " and 5 more: their traffic" in check.detail
 
 
 async def test_brokers_that_share_a_machine_are_found_although_samples_differ() -> None:
@@ -199,7 +201,7 @@ async def test_shedding_brokers_are_an_error_only_before_acting() -> None:
 async def test_brokers_that_split_again_are_a_warning_once_that_was_taken_over() -> None:
     sidecar = await FakeSidecar(FakeCluster()).lead()
     free = named(await examine(sidecar.doctor_context()), "brokers' own splits")
-    assert free.ok and f"on at {', '.join(BROKERS)}; they unload" in free.detail
+    assert free.ok and f"on at {', '.join(BROKERS)}; they also unload" in free.detail
     record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={SPLITTING: None}, runtime={})
     await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
     check = named(await examine(sidecar.doctor_context()), "brokers' own splits")
@@ -312,7 +314,7 @@ async def test_a_quiet_extensible_broker_is_no_error() -> None:
     cluster.source.mode = "extensible"
     quiet = named(await examine(sidecar.doctor_context(), within=0.3), "reports")
     assert (quiet.ok, quiet.severity) == (False, "warning")
-    assert "since we began to listen" in quiet.detail and "status" in quiet.fix
+    assert "since Bundlekeel subscribed" in quiet.detail and "status" in quiet.fix
     cluster.source.exclude(BROKERS[0], "NotJson")
     assert named(await examine(sidecar.doctor_context(), within=0.3), "reports").severity == "error"
 
@@ -457,10 +459,10 @@ async def test_a_day_of_recommendations_is_needed_and_told_of() -> None:
 @pytest.mark.parametrize(
     ("looked_ms", "ok", "message"),
     [
-        (0, False, "it has never looked"),
-        (NOW_MS - 900_000, True, "it looked 900 s ago"),
-        (NOW_MS - 901_000, False, "it looked 901 s ago"),
-        (NOW_MS + 5_000, True, "it looked 0 s ago"),
+        (0, False, "it has never run"),
+        (NOW_MS - 900_000, True, "it ran 900 s ago"),
+        (NOW_MS - 901_000, False, "it ran 901 s ago"),
+        (NOW_MS + 5_000, True, "it ran 0 s ago"),
     ],
 )
 async def test_whether_the_failsafe_runs_is_told_by_its_last_look(looked_ms: int, ok: bool, message: str) -> None:

@@ -365,4 +365,4 @@ async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
     await sidecar.shared_state.refresh()
     (line,) = sidecar.journal.tail(10, kind="request")
     assert (line["what"], line["by"]) == ("deadman", "deadman (test)")
-    assert "the sidecars act no more" in line["sentence"] and "no cycle was ever completed" in line["reason"]
+    assert "the sidecars stopped acting" in line["sentence"] and "no cycle was ever completed" in line["reason"]

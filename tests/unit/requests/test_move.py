@@ -31,7 +31,7 @@ async def test_a_transfer_says_what_would_move_and_does_exactly_that() -> None:
     rows = {row.broker: row for row in answer.loads}
     assert (rows[B1].bundles_before, rows[B1].bundles_after) == (2, 1)
     task = await carried_out(sidecar, operator_request)
-    assert (task["state"], task["kind"], task["detail"]) == ("done", "transfer", "1 of 1 landed where asked")
+    assert (task["state"], task["kind"], task["detail"]) == ("done", "transfer", "1 of 1 reached the requested broker")
     assert sidecar.cluster.owners()[BUNDLE] == B3
     (record,) = sidecar.journal.tail(10, kind="move")
     assert record["cycle"] == task["task"]
@@ -56,7 +56,7 @@ async def test_a_move_that_did_not_land_ends_as_failed(taker: str | None, outcom
     else:
         sidecar.cluster.model.after_unload = lambda bundle: sidecar.cluster.model.own(bundle, taker)
     task = await carried_out(sidecar, operator_request)
-    assert (task["state"], task["detail"]) == ("failed", "0 of 1 landed where asked")
+    assert (task["state"], task["detail"]) == ("failed", "0 of 1 reached the requested broker")
     assert [(row["outcome"], row["code"]) for row in task["moves"]] == [(outcome, code)]
 
 
@@ -139,7 +139,7 @@ async def test_cool_down_holds_until_a_person_says_otherwise() -> None:
     await carried_out(sidecar, (await sidecar.operator_requests.plan_move(BUNDLE, B3))[1])
     answer, operator_request = await sidecar.operator_requests.plan_move(BUNDLE, B2)
     assert (answer.refusals[0].code, operator_request) == ("CoolDown", {})
-    with pytest.raises(Conflict, match=r"CoolDown: [^;]*; `override_cool_down: true` lifts that$"):
+    with pytest.raises(Conflict, match=r"CoolDown: [^;]*; `override_cool_down: true` ignores this obstacle$"):
         await sidecar.service.requests.transfer(BUNDLE, to=B2, execute=True, reason="r", by="ann")
     _, operator_request = await sidecar.operator_requests.plan_move(BUNDLE, B2, override_cool_down=True)
     assert (await carried_out(sidecar, operator_request))["state"] == "done"
@@ -156,7 +156,7 @@ async def test_the_leader_refuses_what_has_changed() -> None:
     sidecar.cluster.model.own(BUNDLE, B1)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: PIN}))
     task = await carried_out(sidecar, operator_request)
-    assert (task["state"], task["detail"]) == ("failed", "not carried out: an operator pinned it to its broker")
+    assert (task["state"], task["detail"]) == ("failed", "not carried out: an operator pinned the bundle to its broker")
     assert sidecar.cluster.model.unloads == []
 
 

@@ -111,7 +111,7 @@ async def test_nobody_knows_these() -> None:
 async def test_before_the_first_picture_nothing_is_shown() -> None:
     """A sidecar that has seen nothing says so."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    with pytest.raises(SnapshotError, match="no picture of the cluster yet; try again in a few seconds"):
+    with pytest.raises(SnapshotError, match="cluster has not been read yet; try again in a few seconds"):
         await sidecar.service.requests.drain(B1, dry_run=True, **WHO)
 
 
@@ -121,7 +121,7 @@ async def test_a_sidecar_without_a_seat_names_one_that_has_one() -> None:
     leader = await FakeSidecar(cluster, "a", settings={"leadership.seats": 1}).lead()
     leader.leadership.member = replace(leader.leadership.member, url="http://a:8090")
     other = await FakeSidecar(cluster, "b", settings={"leadership.seats": 1}).lead()
-    expected = r"no picture of the cluster: no seat is free \(leadership.seats is 1\); ask a: bundlekeel --url "
+    expected = r"does not read the cluster: no seat is free \(leadership.seats is 1\); use a: bundlekeel --url "
     with pytest.raises(SnapshotError, match=expected):
         await other.service.requests.drain(B1, dry_run=True, **WHO)
     with pytest.raises(SnapshotError, match=expected):

@@ -20,7 +20,7 @@ async def test_wishes_are_asked_for_again_while_an_unreadable_document_is_a_paus
     await sidecar.cycle.turn()
     await sidecar.coordination.write_shared(DESIRED, b"torn", version=None)
     await sidecar.shared_state.refresh()
-    assert "`bundlekeel pause` keeps a copy" in sidecar.shared_state.desired.pause.reason
+    assert "`bundlekeel pause` copies them" in sidecar.shared_state.desired.pause.reason
     await sidecar.service.pause(seconds=None, **WHO)
     await sidecar.service.requests.cordon(B1, **WHO)
     other = await FakeSidecar(sidecar.cluster, "b").lead()

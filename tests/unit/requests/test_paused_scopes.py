@@ -19,7 +19,7 @@ END_MS = 4_000_000_000_000
 UNTIL = f"until {clock_text(END_MS)}, by ann: disks"
 PAUSED = {"pauses": {"namespace:t/ns": Pause(reason="disks", by="ann", since_ms=1, until_ms=END_MS)}}
 EXCLUDED = {"excluded": {"n:t/*": LastingRequest(by="ann", reason="disks", since_ms=1, until_ms=END_MS)}}
-SETTINGS = "until the exclusion is taken out of the settings"
+SETTINGS = "until the exclusion is removed from the settings"
 
 
 async def pause_scope_of(change: dict[str, Any], **more: Any) -> FakeSidecar:

@@ -190,7 +190,7 @@ async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
     hash_, body = await plan_of_three(sidecar)
     await service.submit(hash_, "plan", body)
     assert (await service.discard(hash_, reason="no", by="ann")).state == "discarded"
-    with pytest.raises(Conflict, match="nothing may be done"):
+    with pytest.raises(Conflict, match="possible actions: none"):
         await service.approve(hash_, reason="fine", by="bob")
     await service.submit(hash_, "plan", body)
     sidecar.clock.offset += EXPIRES_MS / 1000 + 1

@@ -227,7 +227,7 @@ async def test_children_leave_after_the_split_within_the_budgets() -> None:
             "extensible",
             128,
             Code.NOT_SUPPORTED,
-            "2 boundaries; brokers with the extensible load manager take one a split",
+            "2 boundaries; brokers with the extensible load manager accept one position per split",
         ),
         ("modular", len(EDGES), Code.NAMESPACE_MAXIMUM, f"{len(EDGES) - 1} bundles"),
     ],

@@ -342,7 +342,7 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     result = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
     assert preview_result.warnings == result.warnings
     assert result.complete and result.warnings[0] == (
-        "the takeover is of t/ns only: the brokers go on shedding all other bundles, and they place new bundles of "
+        "the takeover covers only t/ns: the brokers continue to shed all other bundles, and they place new bundles of "
         "t/ns in turn (RoundRobinBrokerSelector) instead of by load"
     )
     assert SHEDDING not in cluster.model.dynamic
@@ -448,7 +448,7 @@ async def test_a_takeover_that_is_wider_than_the_last_says_so(cluster: FakeClust
     if ended:
         await handback(context, by="bob", deadman=True)
     assert await last_takeover(context.coordination) == (True, ("t/ns",))
-    wider = "the takeover before was of t/ns only; this one is of the whole cluster"
+    wider = "the previous takeover covered only t/ns; this one covers the whole cluster"
     assert wider not in (await preview(context, split=False, namespaces=("t/other",))).warnings
     assert wider in (await preview(context, split=False)).warnings
     assert wider in (await takeover(context, split=False, reason="all", by="ann")).warnings

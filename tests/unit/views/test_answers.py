@@ -371,7 +371,7 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     answers = {name: await sidecar.service.why(name) for name in names}
     ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in answers.items()}
     until = f"until {clock_text(later)}, by ann: disks"
-    assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it, by ann: disks"}
+    assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until an operator ends it, by ann: disks"}
     assert ends[left_alone] == {"Excluded": f"b:{left_alone}, {until}"}
     assert ends[names[-1]] == {"Idle": "until it carries traffic"}
     waiting = [
@@ -385,7 +385,7 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
         "Unsettled": f"until both brokers' reports show its last move, at the latest {settled}"
     }
     closed = await sidecar.service.why(BROKERS[2])
-    assert closed.codes[0].detail == "cordoned until somebody ends it, by ann: disks"
+    assert closed.codes[0].detail == "cordoned until an operator ends it, by ann: disks"
     assert closed.what_would_change_it == "end the cordon or drain: `bundlekeel uncordon`"
 
 

@@ -146,7 +146,7 @@ async def test_a_follower_tells_what_holds_the_leader_back(name: str) -> None:
     assert other.cycle.report is not None and other.cycle.report.plan is not None
     name = other.cycle.report.plan.moves[0].bundle if name == "bundle" else name
     early = await other.service.why(name)
-    assert early.what_would_change_it == "the leader carries it out: `bundlekeel status` names it"
+    assert early.what_would_change_it == "the leader executes it; `bundlekeel status` shows which sidecar leads"
     assert "NotLeader" in [item.code for item in early.codes]
     await leader.cycle.turn()
     await other.shared_state.refresh()
@@ -189,7 +189,7 @@ async def test_a_pin_is_told_before_what_ends_by_itself() -> None:
     sidecar.shared_state.desired = Desired(pinned={bundle: LastingRequest(by="ann", reason="vip", since_ms=1)})
     answer = await sidecar.service.why(bundle)
     assert [item.code for item in answer.codes] == ["Pinned"]
-    assert answer.codes[0].detail == "until somebody ends it, by ann: vip"
+    assert answer.codes[0].detail == "until an operator ends it, by ann: vip"
 
 
 async def test_n_h_why_uses_the_verdict_of_the_brokers_group() -> None:

@@ -37,7 +37,7 @@ async def get_channel(service: Backend) -> Response:
 async def list_channel_bundles(
     service: Backend,
     request: Request,
-    state: Annotated[UnitState | None, Query(description="only entries in this state")] = None,
+    state: Annotated[UnitState | None, Query(description="list only bundles in this state")] = None,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
     after: After = "",

@@ -111,7 +111,7 @@ class _Stream(StreamingResponse):
             if free:
                 await super().__call__(scope, receive, send)
                 return
-        detail = f"{self._streams.most} streams are open; ask /api/v1/state every few seconds instead"
+        detail = f"{self._streams.most} streams are open; request /api/v1/state every few seconds instead"
         await problem(503, "too-many-streams", detail, headers={"Retry-After": "30"})(scope, receive, send)
 
 
@@ -125,7 +125,7 @@ class _Stream(StreamingResponse):
 async def follow_events(service: Backend, request: Request) -> Response:
     """Stream server-sent events for at most 100 s.
 
-    Each event `change` contains marks: short values, one of which differs after each change."""
+    Each event `change` contains marks: short values. After each change of the data, at least one mark is different."""
     # A response to HEAD has no body, so it must not count as a stream.
     if request.method == "HEAD":
         return StreamingResponse(iter(()), media_type="text/event-stream")

@@ -58,7 +58,7 @@ admin = router_for("admin", changes=True, responses=BODY_PROBLEMS | REFUSALS, ta
     "/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED | ACCEPTED
 )
 async def execute_plan(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
-    """Execute exactly this plan on the leader. 409 if planning again gives another plan."""
+    """Execute exactly this plan on the leader. 409 if a new computation gives another plan."""
     left = await service.execute(hash, reason=body.reason, by=body.by)
     return tasked(left, left.task, status=202)
 

@@ -32,9 +32,7 @@ from bundlekeel.requests.tasks import Stopping
 from bundlekeel.requests.unload import NamespaceUnloadView
 
 HASH_MAX = 0xFFFFFFFF
-LAST_BROKER = documented(
-    {409: "this is the last broker that is neither cordoned nor drained; uncordon another one first"}
-)
+LAST_BROKER = documented({409: "all other brokers are cordoned or drained; uncordon one of them first"})
 CLOSED = documented({409: "the broker is cordoned or drained; uncordon it first"})
 Namespace = Annotated[schemas.InPath, Path(description="tenant/namespace", examples=["shop/orders"])]
 Pattern = Annotated[
@@ -110,7 +108,7 @@ class SplitBody(OperationBody):
 
     algorithm: SplitAlgorithm | None = Field(
         default=None,
-        description="Pulsar's algorithm, with the limits of the bundle's broker; absent: divide the load evenly",
+        description="Pulsar's split algorithm, with the limits of the bundle's broker; absent: divide the load evenly",
     )
     at: Annotated[
         list[Annotated[int, Field(ge=1, lt=HASH_MAX, strict=True)]],
@@ -206,7 +204,7 @@ async def unload_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: M
 
 @changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView, responses=TASKED)
 async def unload_namespace(service: Backend, namespace: Namespace, body: ManualMoveBody) -> Response:
-    """Move every bundle of a namespace to another broker, over several cycles, within their budgets."""
+    """Move every bundle of a namespace to another broker, over several cycles, within the budgets of each cycle."""
     result = await service.requests.unload_namespace(namespace, **body.arguments())
     return tasked(result, result.task)
 

@@ -210,7 +210,7 @@ async def list_plans(service: Backend) -> Response:
 
 @router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def get_plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = False) -> Response:
-    """Return a recent plan of any sidecar (`here`: only of this one). Plans are stored for 15 minutes."""
+    """Return a recent plan of any sidecar (`here`: only of this sidecar). Plans are stored for 15 minutes."""
     answer = await service.plan(hash, here=here)
     return await computed(lambda: reply(answer))
 
@@ -229,7 +229,9 @@ async def find_owners(
         str,
         Query(min_length=1, max_length=4096, description="a topic, bundle or namespace", examples=[schemas.TOPIC]),
     ],
-    listener: Annotated[str, Query(max_length=1024, description="advertised listener for `service_url`")] = "",
+    listener: Annotated[
+        str, Query(max_length=1024, description="advertised listener whose address `service_url` contains")
+    ] = "",
 ) -> Response:
     """Return the owners of a topic, partitioned topic, bundle or namespace. Never assigns a bundle."""
     answer = await service.where(name, listener=listener)
@@ -249,7 +251,7 @@ async def preview_assignments(service: Backend, body: schemas.AssignmentBody) ->
 
 @router.get("/openapi.json", include_in_schema=False)
 async def get_openapi(request: Request) -> Response:
-    """Return the OpenAPI document of this address."""
+    """Return the OpenAPI document of the API on the port or socket that received this request."""
     return await computed(lambda: reply(request.app.openapi()))
 
 

@@ -159,7 +159,7 @@ class Cycle:
 
     @property
     def no_picture(self) -> str:
-        """Return why there is no snapshot of the cluster and what to do; "": there is one."""
+        """Return why there is no snapshot of the cluster and what to do; "" if there is a snapshot."""
         return self.status.no_picture
 
     @property
@@ -250,7 +250,7 @@ class Cycle:
         return snapshot
 
     async def _note_external_moves(self, snapshot: Snapshot, picture: RawClusterView) -> None:
-        """Start the cool-down of bundles that others than Bundlekeel moved, and detect a second balancer.
+        """Start the cool-down of bundles that an operator or another tool moved, and detect a second balancer.
 
         Nothing is detected while the gate forbids even drains: then brokers or operators move bundles as usual."""
         now, params = snapshot.wall_ms, self.params
@@ -407,7 +407,7 @@ class Cycle:
                 self.status.snapshot, self.status.picture = snapshot, picture
 
     async def _split(self, report: CycleReport, splits: Sequence[Split]) -> None:
-        """Split bundles at their owners. The next snapshot contains the new bundles even if none reports them."""
+        """Split bundles at their owners. The next snapshot contains the new bundles even if no broker reports them."""
         started, epoch = self.clock.boot(), self._own_epoch()
 
         async def ended(outcome: SplitOutcome) -> None:
@@ -470,7 +470,7 @@ class Cycle:
         async with self._between_cycles():
             snapshot = self.demand_snapshot()
             moves, plan = await decide()
-            report = self._blank(Code.ADMIN, f"{len(moves)} moves a person asked for")
+            report = self._blank(Code.ADMIN, f"{len(moves)} moves that an operator requested")
             report.plan = plan
             return (await self._execute(report, moves, (), snapshot)).outcomes
 
@@ -478,7 +478,7 @@ class Cycle:
         """Execute a split that an operator requested. `decide` returns the split when no cycle is running."""
         async with self._between_cycles():
             split = await decide()
-            report = self._blank(Code.ADMIN, f"a split of {split.bundle} a person asked for")
+            report = self._blank(Code.ADMIN, f"a split of {split.bundle} that an operator requested")
             await self._split(report, (split,))
             return report.splits
 
@@ -514,8 +514,7 @@ class Cycle:
         self.journal.append(outcome.record())
 
     def arrived(self, bundles: Mapping[str, str]) -> None:
-        """Record that bundles which an earlier leader moved with unknown outcome have arrived (`bundles`: bundle ->
-        broker)."""
+        """Record bundles (bundle -> broker) that have arrived after moves of an earlier leader with unknown outcome."""
         self._change(transitions.arrived(self.cycle_state, bundles, self.clock.wall_ms()))
 
     # --- the term ---

@@ -95,7 +95,7 @@ def second_balancer(moves: ExternalMoves, now_ms: int) -> Obstacle | None:
         return None
     until = utc(moves.rest_until_ms, field="rest_until_ms").strftime("%H:%M:%SZ")
     names = sorted({bundle for bundle, _ in moves.undone})
-    return Obstacle(code=Code.SECOND_BALANCER, detail=f"undone: {', '.join(names[:3])}; resting until {until}")
+    return Obstacle(code=Code.SECOND_BALANCER, detail=f"undone moves of {', '.join(names[:3])}; no moves until {until}")
 
 
 def _landings(moves: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, Landing]:

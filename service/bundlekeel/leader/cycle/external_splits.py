@@ -22,8 +22,8 @@ _log = structlog.get_logger(__name__)
 # occasionally. So only a state that lasts this long is a finding.
 LASTING_MS: Final = 60_000
 REMEDY: Final = (
-    "find out who turned it on (`pulsar-admin brokers get-runtime-config`), then run `bundlekeel takeover --split off` "
-    "again; or hand back, if brokers are to split"
+    "find out who turned it on (`pulsar-admin brokers get-runtime-config`), then run `bundlekeel "
+    "takeover --split off` again; if brokers should split, run `bundlekeel handback`"
 )
 
 
@@ -69,9 +69,9 @@ class SplitWatch:
         names, since_ms = sorted(brokers), min(since[broker] for broker in brokers)
         unload = any(self._config.unloads_splits(broker) for broker in names)
         texts = {
-            "appeared": f"{', '.join(names)} split by themselves again, though the takeover turned that off"
-            + (", and unload what they cut" if unload else ""),
-            "gone": f"{', '.join(names)} no longer split by themselves after {(now_ms - since_ms) // 1000} s",
+            "appeared": f"{', '.join(names)} split bundles themselves again, although the takeover turned that off"
+            + (", and unload the split bundles" if unload else ""),
+            "gone": f"{', '.join(names)} no longer split bundles themselves, after {(now_ms - since_ms) // 1000} s",
         }
         record = {
             "kind": "finding",
@@ -87,7 +87,7 @@ class SplitWatch:
         }
         self._record(record)
         _log.warning(
-            "brokers started or stopped to split bundles themselves",
+            "brokers started or stopped splitting bundles themselves",
             change=event,
             brokers=names,
             sentence=record["sentence"],

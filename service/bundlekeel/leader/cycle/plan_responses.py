@@ -70,7 +70,7 @@ class RefusalView(Answer):
 class PlanImbalance(Answer):
     """max/mean: most loaded broker divided by the mean of the brokers that share the load; 1: balanced, 0: idle."""
 
-    measure: Annotated[str, Doc("value in `loads` that the strategy balances", of=("score", "throughput"))]
+    measure: Annotated[str, Doc("kind of load that the strategy balances", of=("score", "throughput"))]
     before: Annotated[float, Doc("max/mean before the moves")]
     after: Annotated[float, Doc("max/mean after the moves")]
 
@@ -81,7 +81,9 @@ class PlanSummary(PlanHead):
 
     expires_ms: Annotated[int, Doc("time at which the plan is deleted")]
     moves: Annotated[int, Doc("number of moves")]
-    what_if: Annotated[bool, Doc("whether it assumes other brokers or traffic; such a plan is never executed")] = False
+    what_if: Annotated[
+        bool, Doc("whether the plan assumes other brokers or traffic than at present; such a plan is never executed")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,8 @@ class PlanView(PlanHead):
     by_leader: Annotated[bool, Doc("whether the leader computed the plan")] = False
     what_if: Annotated[bool, Doc("whether it assumes other brokers or traffic; such a plan is never executed")] = False
     assumption: Annotated[
-        str, Doc("for a what-if: its assumptions, and the most loaded broker's load now and then, as a sentence")
+        str,
+        Doc("for a what-if: a sentence with its assumptions, and the highest load of a broker now and in the what-if"),
     ] = ""
     finished: Annotated[Finish | None, Doc("for a what-if: result after repeated cycles")] = None
     request: Annotated[Json, Doc("request, in the form of the body of POST /plans")] = field(default_factory=dict)
@@ -114,8 +117,9 @@ class PlanView(PlanHead):
 class PlanRequest:
     """Parameters of a dry run, which override the current settings.
 
-    `ignore_hit_counts`: whether moves need not wait until a condition has held in several cycles; None: only in a
-    what-if. `forwarded`: another sidecar sent the request, so do not forward it to a leader again."""
+    `ignore_hit_counts`: whether moves start without waiting for a condition to hold in several cycles; None: only if
+    the request assumes other brokers or traffic. `forwarded`: another sidecar sent the request, so do not forward it to
+    a leader again."""
 
     strategy: str | None = None
     placement: str | None = None

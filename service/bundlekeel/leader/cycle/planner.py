@@ -97,8 +97,8 @@ class Planner:
         return self.keep(replace(answer, by_leader=by_leader), request)
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
-        """Store a plan of this or another sidecar. Its request is stored, too, because an execution plans it again
-        first."""
+        """Store a plan of this or another sidecar. The request is stored, too: before an execution, its plan is
+        computed again."""
         stored = replace(answer, request=replace(request, forwarded=False).to_json())
         self._kept[stored.hash] = (stored, request)
         self._kept.move_to_end(stored.hash)
@@ -198,8 +198,14 @@ def _assumption(
     parts = []
     if request.remove_brokers:
         names = ", ".join(sorted(set(request.remove_brokers)))
-        left = f", but {numbered(len(homeless), 'bundle')} that no other may take (see refusals)" if homeless else ""
-        parts.append(f"without {names}, whose bundles went to the others, the largest to the least loaded{left}")
+        left = (
+            f", except {numbered(len(homeless), 'bundle')} that no other broker can receive (see refusals)"
+            if homeless
+            else ""
+        )
+        parts.append(
+            f"without {names}, whose bundles moved to the other brokers, the largest to the least loaded{left}"
+        )
     if request.add_brokers:
         parts.append(f"with {', '.join(request.add_brokers)}, empty at first")
     if request.traffic_scale != 1.0:
@@ -209,8 +215,9 @@ def _assumption(
     limit = params.overloaded_threshold_percent / 100
     over = numbered(sum(load.score_after > limit for load in plan.loads), "broker")
     return (
-        f"what if: {'; '.join(parts)}. The busiest broker is at {now:.1%} now, then at {first:.1%}, and at "
-        f"{then:.1%} after the moves; {over} above {limit:.0%} (overloaded_threshold_percent)"
+        f"what if: {'; '.join(parts)}. The most loaded broker is at {now:.1%} now, at {first:.1%} in the "
+        f"what-if, and at {then:.1%} after its moves; {over} above {limit:.0%} "
+        "(overloaded_threshold_percent)"
     )
 
 
@@ -225,11 +232,11 @@ def _check_removed(removed: Sequence[str], snapshot: Snapshot) -> None:
 
 def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
     if names and not len(snapshot.brokers):
-        raise SnapshotError("no broker has a usable report: there is none to take an added one's capacity from")
+        raise SnapshotError("no broker has a usable report, so the capacity of an added broker is unknown")
     names_in_use = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)}
     for name in names:
         if name in names_in_use:
-            text = f"there is a broker {name!r} already, or it is named twice"
+            text = f"there is a broker {name!r} already, or the request names it twice"
             raise ConfigError(text, field="add_brokers", value=name, allowed="names that no broker has, each once")
         names_in_use.add(name)
 

@@ -33,9 +33,9 @@ class CycleStatus:
 
     @property
     def no_picture(self) -> str:
-        """Return why there is no snapshot of the cluster and what to do; "": there is one."""
+        """Return why there is no snapshot of the cluster and what to do; "" if there is a snapshot."""
         if self.snapshot is not None:
             return ""
         if self.report is not None and self.report.code is Code.STORE_MIGRATED:
             return self.report.sentence
-        return self.no_seat() or "there is no picture of the cluster yet; try again in a few seconds"
+        return self.no_seat() or "the cluster has not been read yet; try again in a few seconds"

@@ -32,6 +32,6 @@ class Durations:
     def confirm_seconds(self, mode: str, usual: float, most: float) -> float:
         """Return how many seconds to wait until a bundle has landed: `PATIENCE` times the 95th percentile.
 
-        The result is at least `usual`, and at most `most` if that is longer."""
+        The result is from `usual` to `most`; it is `usual` if `most` is shorter or too few moves are known."""
         p95 = self.p95(mode)
         return usual if p95 is None else max(usual, min(most, PATIENCE * p95))

@@ -194,7 +194,7 @@ class TermExecutor:
                 return refusal
             checked = clock.boot()
             refusal = await move_state.check(self._hooks.policy)
-        return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to be read again")
+        return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "the check before the move takes too long")
 
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
         intent = move_state.intent()
@@ -241,7 +241,7 @@ class TermExecutor:
             await self._ports.coordination.write_fenced(self._term.epoch, [*changes, *more])
 
     async def _end(self, code: str) -> None:
-        """Start no more moves, for the reason `code`. The first reason is kept; only a lost term replaces it."""
+        """Start no more moves, for the reason `code`. Only a loss of the leadership replaces an earlier reason."""
         if not self._ended or code == Code.NOT_LEADER:
             self._ended = code
         await self._slots.close()
@@ -390,7 +390,10 @@ class Executor:
         prepare: Callable[[SplitChildren], None],
         on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
-        """Split bundles of this term, one at a time. `prepare` receives the new bundles right before each call."""
+        """Split bundles one at a time. Does nothing if `epoch` is not the leader's present term.
+
+        `prepare` is called right before each split request to a broker, with the bundles that the split will create.
+        """
         if self._splitter is None or epoch != self._epoch:
             return []
         outcomes = []
@@ -465,7 +468,7 @@ class Executor:
         return left
 
     def _permit(self, epoch: int) -> None:
-        """Raise unless this sidecar still leads in `epoch`, and no store migration has started since the gate check."""
+        """Raise LeadershipLost if the term `epoch` is over, or StoreMigrated if a store migration has started."""
         self._leadership.permit(epoch)
         self._ports.metadata.migration_now.demand_writable()
 
@@ -474,7 +477,7 @@ class Executor:
         return await self._not_now(bundle, source=request.source, target=target) or await self.forbids(bundle, target)
 
     async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
-        """Return a refusal if the gate does not allow a move or split right before it starts (a pause, for example)."""
+        """Check the gate right before a move or split; return a refusal if it is not allowed now, as in a pause."""
         action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
         request = self.request or GateQuestion(action=action)
         question = replace(request, epoch=self._epoch, bundle=bundle, source=source, target=target)

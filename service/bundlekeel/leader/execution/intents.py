@@ -74,12 +74,12 @@ class MoveOutcome(MoveRequest):
     """How a move ended.
 
     `done`: the destination owns the bundle. `landed_elsewhere`: another broker owns it, possibly the source.
-    `released`: no broker owns it; the bundle has no topics, so none will until a client connects. `unknown`: the owner
-    could not be determined. `refused`: certainly nothing happened.
+    `released`: no broker owns it; the bundle has no topics, so it stays without an owner until a client connects.
+    `unknown`: the owner could not be determined. `refused`: certainly nothing happened.
 
-    `code` is empty if done. `landed_wall_ms`: time at which the owner was observed; 0: none. `hops`: brokers that
-    redirected the unload. `seconds`: whole duration, with the wait for other moves. `moving_seconds`: duration from the
-    intent to the outcome. `predicted`: planned scores of source and target, before and after."""
+    `code` is empty if done. `landed_wall_ms`: time at which the owner was observed; 0: no owner was observed. `hops`:
+    brokers that redirected the unload. `seconds`: whole duration, with the wait for other moves. `moving_seconds`:
+    duration from the intent to the outcome. `predicted`: planned scores of source and target, before and after."""
 
     outcome: OutcomeWord
     code: str = ""
@@ -202,7 +202,7 @@ async def settle_intents(
         if intent is not None and intent.epoch == epoch:
             continue
         if not is_bundle(bundle):
-            unreadable[document.path] = "its name is that of no bundle"
+            unreadable[document.path] = "its name is not a bundle name"
             continue
         waited = since_first_sight(first_seen, document, clock)
         try:
@@ -239,12 +239,12 @@ def check_times(intent: TimedIntent, path: str) -> None:
     external_input.check_ranges(intent, what=path)
     if not 0 <= intent.deadline_ms - intent.wall_ms <= LONGEST_MS:
         raise external_input.unreadable(
-            path, "its deadline is not within a day of when it was written", code=Code.WRONG_TYPE
+            path, "its deadline is more than a day from the time at which it was written", code=Code.WRONG_TYPE
         )
 
 
 def since_first_sight(first_seen: FirstSeen, document: Document, clock: Clock) -> float:
-    """Return the seconds since this sidecar first read this intent. The same bundle's next intent has another id."""
+    """Return the seconds since this sidecar first read this intent (not an earlier intent of the same bundle)."""
     return clock.boot() - first_seen.setdefault((document.path, document.data), clock.boot())
 
 
@@ -290,7 +290,7 @@ def _settled(
         destination=intent.destination,
         outcome=word,
         code="" if done else outcome.code,
-        error=f"left open by epoch {intent.epoch}",
+        error=f"left unfinished by the leader of epoch {intent.epoch}",
         started_wall_ms=intent.wall_ms,
         seconds=0.0 if landed else waited,
         topic=intent.topic,

@@ -468,7 +468,7 @@ async def _ended_otherwise(move_state: MoveState) -> MoveOutcome:
         if owner is None:
             continue
         if began and not owner.disabled and owner.broker_id != request.destination:
-            return move_state.landed(owner.broker_id, "the brokers ended the transfer otherwise")
+            return move_state.landed(owner.broker_id, "the brokers ended the transfer at another broker")
         began = began or owner.disabled
 
 

@@ -78,7 +78,7 @@ class SplitOutcome:
 
     @property
     def children(self) -> tuple[str, ...]:
-        """The new bundles in range order; empty unless done."""
+        """The new bundles in range order; empty if the split is not done."""
         return children_of(self.bundle, self.positions) if self.outcome == "done" else ()
 
     def rest_seconds(self, cool_down: float) -> float:
@@ -170,7 +170,7 @@ async def settle_splits(
         if intent is not None and intent.epoch == epoch:
             continue
         if not is_bundle(bundle):
-            unreadable[document.path] = "its name is that of no bundle"
+            unreadable[document.path] = "its name is not a bundle name"
             continue
         waited = since_first_sight(first_seen, document, ports.clock)
         try:
@@ -198,7 +198,7 @@ def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int,
         rule=intent.rule if intent else "",
         outcome="done" if done else "unknown",
         code="" if done else Code.LEFT_BY_EARLIER_LEADER,
-        error=f"left open by epoch {intent.epoch}" if intent else "the intent could not be read",
+        error=f"left unfinished by the leader of epoch {intent.epoch}" if intent else "the intent could not be read",
         positions=intent.positions if intent else (),
         started_wall_ms=intent.wall_ms if intent else 0,
         ended_wall_ms=now_ms,

@@ -35,7 +35,7 @@ from bundlekeel.ports import DocumentChange
 
 _log = structlog.get_logger(__name__)
 
-ONE_BOUNDARY = "brokers with the extensible load manager take one a split"
+ONE_BOUNDARY = "brokers with the extensible load manager accept one position per split"
 SplitPolicy = Callable[[str], Awaitable[Refusal | None]]
 
 
@@ -262,7 +262,7 @@ class Splitter:
             return replace(blank, outcome="unknown", code=Code.SPLIT_UNFINISHED, error=error or unfinished)
         if error:
             return replace(blank, outcome="unknown", code=Code.NO_ANSWER, error=error)
-        return replace(blank, code=Code.NOTHING_SPLIT, error="the broker split nothing")
+        return replace(blank, code=Code.NOTHING_SPLIT, error="the broker did not split the bundle")
 
 
 def positions_of(split: SplitChildren) -> tuple[int, ...]:
@@ -282,7 +282,7 @@ def cut_of(split: Split, topics: Sequence[TopicLoad]) -> SplitChildren:
         if outside:
             raise SplitRefused(Code.NARROW_RANGE, f"{', '.join(outside)}: not strictly inside {name.range}")
         if len(inside) < 2 and not split.halves:
-            raise SplitRefused(Code.SINGLE_TOPIC, "brokers split nothing that has fewer than two topics")
+            raise SplitRefused(Code.SINGLE_TOPIC, "brokers do not split a bundle with fewer than two topics")
         return split_children(split.bundle, sorted(set(split.at)), inside)
     weights = _weights(split.rule, inside)
     if len(inside) > 1 and split.rule in ("hot", "msg_rate", "bandwidth") and not any(weights):

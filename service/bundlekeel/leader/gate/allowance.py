@@ -36,8 +36,8 @@ class Allowance:
 def allowance(spans: Sequence[WindowSpan]) -> Allowance:
     """Return the moves that these windows allow together.
 
-    A window that forbids moves overrides all others. Of the others, the one that allows most applies. Outside of all
-    windows nothing may move, unless all windows are forbidding ones: then everything may move.
+    A window that forbids moves overrides all others. Of other open windows, the one that allows most applies. Outside
+    of all windows nothing may move. If all windows only forbid moves, everything may move outside of them.
     """
     open_now = [span for span in spans if span.opened_ms]
     for allow in ("nothing", "act", "overload"):

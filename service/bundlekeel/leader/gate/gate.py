@@ -45,15 +45,15 @@ class GateCheck(Enum):
     LEASE = "this sidecar leads, in the term of the action"
     OUTAGE = "brokers have settled after an outage of the metadata store"
     PUT_ASIDE = "the failsafe job has not ended the takeover"
-    SECOND_BALANCER = "no other balancer keeps undoing our moves"
-    CLUSTER = "all brokers run one load manager that is acted on, and their reports are alive"
+    SECOND_BALANCER = "no other balancer keeps undoing Bundlekeel's moves"
+    CLUSTER = "all brokers run the same load manager, which Bundlekeel supports, and their reports change"
     LOAD = "no broker's first load report is awaited"
     CHANNEL = "the ownership channel is followed (extensible load manager)"
     SHEDDING = "no broker sheds bundles of the taken-over namespaces itself"
     WINDOW = "a maintenance window allows it"
     REVIEW = "a second operator has approved it, if the settings require a review"
     SCOPE = "the bundle is taken over"
-    BUNDLE = "neither it nor its brokers are paused or excluded, and it is not pinned"
+    BUNDLE = "the bundle and its brokers are not paused or excluded, and the bundle is not pinned"
     TARGET = "the target is neither cordoned nor drained"
 
 
@@ -120,8 +120,8 @@ class SharedStateView(Protocol):
 class Gate:
     """The gate of one sidecar. `ceiling` (the highest mode) and `review_required` come from the settings file.
 
-    `outage` receives each new snapshot, and None for a check without one. `outage`, `second_balancer`, `channel` ("":
-    none) and `windows` (at a Unix time in ms) return the obstacle, if there is one."""
+    `outage` receives each new snapshot, and None for a check without a new snapshot. `outage`, `second_balancer`,
+    `channel` ("": none) and `windows` (at a Unix time in ms) return the obstacle, or None."""
 
     ceiling: Mode
     review_required: bool
@@ -208,7 +208,10 @@ class Gate:
     # --- the checks, in their order ---
 
     def _migrating(self) -> Obstacle | None:
-        """Return an obstacle if a store migration runs or is completed, or failed after the snapshot was read."""
+        """Return an obstacle if a migration of the metadata store is running or completed.
+
+        After a failed migration, the obstacle remains until a new snapshot is read.
+        """
         state, picture = self.metadata.migration_now, self._picture
         if state != self._migration:
             self._migration, self._migration_boot = state, self.clock.boot()
@@ -223,7 +226,7 @@ class Gate:
         return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
 
     def _operator_request(self, question: GateQuestion) -> Obstacle | None:
-        """Return an obstacle if the drain or warm-up has ended for which a move was planned.
+        """Return an obstacle if a move was planned for a drain or warm-up that has ended.
 
         Such a move ignores the bundle's cool-down, so it must not start afterwards."""
         desired = self.shared.desired
@@ -290,7 +293,7 @@ class Gate:
         namespaces = namespaces_of(self.shared.takeover)
         if not question.bundle or not namespaces or namespace_of(question.bundle) in namespaces:
             return None
-        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover is of {', '.join(namespaces)} only")
+        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover covers only {', '.join(namespaces)}")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
         """Return an obstacle if the bundle is paused, excluded or pinned, also if that was requested after the plan."""

@@ -77,7 +77,7 @@ class GuardMemory:
         """Compare a snapshot with the previous one, and record which brokers joined, left or restarted.
 
         A roll-out ends after `quiet_seconds` without a change (`rollout_quiet_seconds`; 0: no roll-outs). A drain
-        (`drains`: the drained brokers) that began before that prolongs it, until the broker is back."""
+        (`drains`: the drained brokers) that begins earlier prolongs the roll-out until the drained broker is back."""
         here = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
         if self._here is None:
             self._since_ms = now_ms
@@ -137,7 +137,7 @@ class GuardMemory:
         return frozenset(bundle for bundle, space in spaces.items() if space in limited)
 
     def rolled_out(self, now_ms: int, quiet_seconds: float) -> frozenset[str]:
-        """Return the registered brokers that joined or restarted in a roll-out that has ended, each once.
+        """Return the registered brokers that joined or restarted in a roll-out that has ended; report each broker once.
 
         Every replica calls this in every cycle, so a new leader does not report an old roll-out again."""
         latest = self._rolling_ms

@@ -79,7 +79,7 @@ def ends_of(requests: Mapping[str, LastingRequest]) -> dict[str, int]:
 
 def asked_end(request: LastingRequest) -> str:
     """Return as text when a pin or an exclusion ends, and the operator and reason of the request."""
-    end = f"until {clock_text(request.until_ms)}" if request.until_ms else "until somebody ends it"
+    end = f"until {clock_text(request.until_ms)}" if request.until_ms else "until an operator ends it"
     return f"{end}, by {request.by}: {request.reason}"
 
 
@@ -95,7 +95,7 @@ class LeftAlone:
     _reasons: dict[tuple[str, ...], tuple[Code, str]] = field(default_factory=dict)
 
     def why(self, bundle: str, *brokers: str) -> tuple[Code, str]:
-        """Return why a bundle on these brokers, or with an empty `bundle` the brokers, are excluded from moves.
+        """Return why a bundle or its brokers are excluded from moves. `bundle` "": check only the brokers.
 
         The result is a code, and a text with the scope or pattern, its end and the operator."""
         exact = any(pattern.startswith(f"{BUNDLE}:") for pattern in self.desired.excluded)
@@ -118,10 +118,10 @@ class LeftAlone:
             return Code.PAUSED, pause_text(scope, desired.pauses[scope])
         if pattern := pattern_for(excluded, now, bundle, brokers):
             return Code.EXCLUDED, f"{pattern}, {asked_end(desired.excluded[pattern])}"
-        return Code.EXCLUDED, "until the exclusion is taken out of the settings"
+        return Code.EXCLUDED, "until the exclusion is removed from the settings"
 
     def explain(self, refusal: Refusal) -> Refusal:
-        """Return a refusal because of an exclusion with the exact code and text, and any other refusal unchanged."""
+        """Return the refusal; if its reason is an exclusion, with the exact code and text of that exclusion."""
         if refusal.code is not Code.EXCLUDED:
             return refusal
         code, text = self.why(refusal.bundle, refusal.broker, refusal.detail)

@@ -208,9 +208,9 @@ class OutageWatch:
         await self._publish(notice, version)
 
     async def _handle(self, notice: OutageRecord, version: int | None) -> None:
-        """Join an outage that another sidecar published, unless this sidecar could reach the store during that time.
+        """Join an outage that another sidecar published, if this sidecar could not reach the store either.
 
-        In that case, the leader closes the notice."""
+        If it could, and is the leader, it closes the notice instead."""
         key, boot, outage = (notice.by, notice.since_ms), self._clock.boot(), self._state.outage
         is_new, self._handled = self._handled != key, key
         if outage is not None and not is_new:
@@ -259,7 +259,7 @@ class OutageWatch:
         condition = f"{self._settle.seconds:g} s without a change of the registry"
         if left.missing:
             return f"{left.why}; waiting for {', '.join(left.missing)}, then {condition}; at the latest at {until}"
-        return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {condition}, until {until}"
+        return f"{left.why}; all brokers are back; waiting for {condition} ({left.quiet:.0f} s so far), until {until}"
 
 
 def _registrations(picture: RawClusterView) -> frozenset[core.Registration]:

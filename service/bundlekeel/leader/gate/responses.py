@@ -25,7 +25,7 @@ class PauseView(Requested):
 class SettlingView(Answer):
     """The wait after an outage, during which nothing moves."""
 
-    why: Annotated[str, Doc("why moves wait: the outage")]
+    why: Annotated[str, Doc("the outage, as a sentence")]
     away: Annotated[bool, Doc("whether the outage lasts")]
     missing: Annotated[list[str], Doc("brokers that were registered before the outage and are missing")]
     quiet_seconds: Annotated[float, Doc("time without a change of the registry")]

@@ -1,10 +1,10 @@
 """Leadership: a seat (only sidecars with a seat can lead), a term (epoch) and a deadline on this machine's boot clock.
 
-The metadata store extends our session whenever it receives a request, and that is after we *sent* the request. So the
-session cannot expire earlier than the time-out after the sending of the last confirmed request. Our deadline is that
-time, less a margin. kazoo's own events do not end the leadership, because LOST may never come while ZooKeeper is
-unreachable: the deadline ends it. The admin API accepts no fencing token. So `permit` is checked right before each
-request that changes anything, for the epoch in which the change was decided.
+The metadata store extends this sidecar's session when it receives a request, which is after the request was *sent*. So
+the session lasts at least for its time-out after the last confirmed request was sent. The deadline is that time, less a
+margin. kazoo's own events do not end the leadership, because LOST may never come while ZooKeeper is unreachable: the
+deadline ends it. The admin API accepts no fencing token. So `permit` is checked right before each request that changes
+anything, for the epoch in which the change was decided.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Leadership:
             return ""
         other = self.leader or self.members[0]
         return (
-            f"this sidecar has no picture of the cluster: no seat is free (leadership.seats is {self._seats}); "
-            f"ask {other.id}: bundlekeel --url {other.url}"
+            f"this sidecar does not read the cluster: no seat is free (leadership.seats is {self._seats}); use "
+            f"{other.id}: bundlekeel --url {other.url}"
         )
 
     def permit(self, epoch: int) -> None:
@@ -128,11 +128,11 @@ class Leadership:
         continues if the connection returns in time.
         """
         if not self._acts:
-            raise Forbidden("the mode in the settings file allows no change at the brokers")
+            raise Forbidden("the mode in the settings file allows no changes of brokers")
         if epoch != self.epoch:
             raise LeadershipLost(f"the term of epoch {epoch} is over")
         if not self.leading:
-            raise LeadershipLost("our leadership deadline has passed")
+            raise LeadershipLost("this sidecar's leadership deadline has passed")
         if not self._coordination.connected:
             raise StoreError("the connection to the metadata store is suspended")
 
@@ -141,7 +141,7 @@ class Leadership:
 
         Raises LeadershipLost if this sidecar does not lead."""
         if self.epoch is None or not self.leading:
-            raise LeadershipLost("we do not lead")
+            raise LeadershipLost("this sidecar does not lead")
         return self.epoch
 
     async def run(self) -> None:
@@ -162,7 +162,7 @@ class Leadership:
             fault = str(error)
         # 0 seconds: the first connection is not established yet.
         if fault and fault != self.fault and self._coordination.session_seconds:
-            _log.warning("leadership turn failed; retrying at the next heartbeat", error=fault)
+            _log.warning("could not renew or acquire leadership; retrying at the next heartbeat", error=fault)
         self.fault = fault
         if self.epoch is not None and not self.leading:
             self._drop("deadline passed")

@@ -38,7 +38,7 @@ def adopted(values: Mapping[str, str], namespaces: tuple[str, ...]) -> Mapping[s
 
 
 def scoped(params: Parameters, namespaces: tuple[str, ...]) -> Parameters:
-    """Return the parameters limited to those of these namespaces that the settings include."""
+    """Return the parameters, limited to these namespaces and, of these, to the ones that the settings include."""
     if not namespaces:
         return params
     included = np.zeros(len(namespaces), dtype=bool)

@@ -80,7 +80,7 @@ class SharedState:
         kept_moves: int = KEPT_MOVES,
         moves_per_chunk: int = MOVES_PER_CHUNK,
     ) -> None:
-        """`on_takeover`: called with each takeover, or end of one, that another process stored."""
+        """`on_takeover`: called when another process has stored a takeover or the end of a takeover."""
         self._coordination = coordination
         self._leadership = leadership
         self._clock = clock
@@ -230,7 +230,10 @@ class SharedState:
                 desired = decode(document.data, Desired, what=DESIRED, exact=True)
             except CodecError as error:
                 why = {DESIRED: str(error)}
-                reason = "the desired state cannot be read; `bundlekeel pause` keeps a copy of it and begins a new one"
+                reason = (
+                    "the operators' stored requests (`desired`) cannot be read; `bundlekeel pause` copies them and "
+                    "starts without them"
+                )
                 desired = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
         self.set_aside(DESIRED, why)
         return desired
@@ -458,7 +461,7 @@ def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two records are of one move. A leader that settles an intent lacks the move's start time."""
+    """Return whether two records are of one move, even if a later leader wrote one without the move's start time."""
     keys = ("bundle", "intent") if one.get("intent") else ("bundle", "intent", "started_ms")
     return all(one.get(key) == other.get(key) for key in keys)
 
@@ -469,6 +472,6 @@ def _index(chunk: Document) -> int:
     index = integer(name, field=f"the name of a node below {MOVES}/:")
     if f"{index:08d}" != name:
         raise external_input.unreadable(
-            f"the node {name} below {MOVES}/", "its name has not eight digits", code=Code.WRONG_TYPE
+            f"the node {name} below {MOVES}/", "its name does not have eight digits", code=Code.WRONG_TYPE
         )
     return index

@@ -33,11 +33,12 @@ def name_set(value: str) -> frozenset[str]:
 class TakeoverRecord(TakeoverView):
     """The shared document: the takeover of the brokers' load shedding, and its end (handback).
 
-    `by`, `reason`, `wall_ms` describe the last takeover. `by` is "" if there was none and a handback only suspended
-    quotas. `overrides`: dynamic override of each key before the takeover; None: none. `runtime`: each broker's settings
-    before the takeover by broker id and key, with its start time. `namespaces`: namespaces of a partial takeover; ():
-    all. `excluded_by_us`: namespaces that a partial takeover added to the brokers' exclusions, also after a later full
-    takeover. `active`: False after the end, which `ended` describes; shared documents cannot be deleted."""
+    `by`, `reason`, `wall_ms` describe the last takeover. `by` is "" if there was no takeover and a handback only
+    suspended quotas. `overrides`: dynamic override of each key before the takeover; None: none. `runtime`: each
+    broker's settings before the takeover by broker id and key, with its start time. `namespaces`: namespaces of a
+    partial takeover; (): all. `excluded_by_us`: namespaces that a partial takeover added to the brokers' exclusions,
+    also after a later full takeover. `active`: False after the end, which `ended` describes; shared documents cannot be
+    deleted."""
 
     overrides: Mapping[str, str | None]
     runtime: Mapping[str, Mapping[str, str]]
@@ -75,7 +76,7 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     sentences = {
         "takeover": f"{who} turned the brokers' own shedding off{scope}: {why}",
         "handback": f"{who} returned the shedding to the brokers: {why}",
-        "deadman": f"{who} returned the shedding to the brokers, the sidecars act no more: {why}",
+        "deadman": f"{who} returned the shedding to the brokers, and the sidecars stopped acting: {why}",
     }
     if ended is not None and not record.by:
         sentences["handback"] = (

@@ -109,7 +109,7 @@ def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:
 
 
 def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:
-    """Limit, in place, the namespaces of anti-affinity groups to the brokers with the fewest others of their group."""
+    """Limit, in place, namespaces of anti-affinity groups to brokers with the fewest other namespaces of the group."""
     for number in range(int(group.max(initial=-1)) + 1):
         members = np.flatnonzero(group == number)
         together = lives[members].sum(axis=0)

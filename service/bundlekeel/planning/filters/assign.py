@@ -10,13 +10,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
-from bundlekeel.model.codes import Code
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.load import Ints
 from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameter_table import PLACEMENTS
 from bundlekeel.model.policies import Policies
+from bundlekeel.model.response_fields import Broker, Bundle, Explanation
 from bundlekeel.model.snapshot import Bools
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.isolation import (
@@ -35,36 +39,44 @@ SYSTEM_NAMESPACE = "pulsar/system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentStep:
-    """One step of the assignment: the candidates after it, and a code for each broker that it dropped.
+class DroppedBroker(Answer):
+    """A broker that a step of the assignment dropped."""
 
-    `note`: remark for operators, such as the name of the policy.
-    """
-
-    name: str
-    candidates: tuple[str, ...]
-    dropped: Mapping[str, Code] = field(default_factory=dict)
-    note: str = ""
+    broker: Broker
+    code: Annotated[Code, Doc("code of why the broker is not a candidate", grows=Code)]
+    explanation: Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """Result of the assignment of one bundle.
+class AssignmentStep(Answer):
+    """One step of the assignment of a bundle to a broker."""
 
-    `preallocated`: the broker to which the bundle is moving already; "": none. `chosen`: that broker, else the choice
-    of the placement; "": several brokers are possible, because brokers place in turn, or none is, for the reason
-    `code`. `candidates`: brokers among which the placement chooses. `one_of`: brokers that Pulsar may choose, including
-    `chosen`, if Pulsar draws at random or the next turn is unknown; empty: only one is possible.
-    """
+    name: Annotated[str, Doc("name of the step")]
+    candidates: Annotated[tuple[str, ...], Doc("remaining brokers after the step")]
+    dropped: Annotated[tuple[DroppedBroker, ...], Doc("dropped brokers with their codes")]
+    note: Annotated[str, Doc("remark for operators, such as the name of the policy")]
 
-    bundle: str
-    steps: tuple[AssignmentStep, ...]
-    placement: str
-    chosen: str
-    preallocated: str = ""
-    code: Code | None = None
-    candidates: tuple[str, ...] = ()
-    one_of: tuple[str, ...] = ()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment(Answer):
+    """Result of the assignment of one bundle."""
+
+    bundle: Bundle
+    preallocated: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
+    chosen: Annotated[
+        str | None,
+        Doc("broker that would receive the bundle; null: any of the candidates (`round_robin`), or none (`code`)"),
+    ]
+    one_of: Annotated[
+        tuple[str, ...],
+        Doc("brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice"),
+    ]
+    placement: Annotated[str, Doc("placement of the brokers, which selects the target", grows=PLACEMENTS)]
+    candidates: Annotated[tuple[str, ...], Doc("remaining brokers after the last step")]
+    code: Annotated[
+        Code | None, Doc("code of why no broker would receive the bundle; null: a broker would", grows=Code)
+    ]
+    steps: Annotated[tuple[AssignmentStep, ...], Doc("steps of the assignment, in order")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +114,8 @@ def assign(request: AssignmentInput, bundle: str, *, non_persistent: bool = Fals
         bundle=bundle,
         steps=tuple(run.steps),
         placement=run.placement,
-        chosen=broker,
-        preallocated=going,
+        chosen=broker or None,
+        preallocated=going or None,
         code=code,
         candidates=run.names(run.left) if run.fault is None else (),
         one_of=run.one_of() if code is None and not going else (),
@@ -163,12 +175,18 @@ class _Run:
         dropped_rows = np.flatnonzero(self.left & ~keep).tolist()
         dropped = {self.ids[row]: code if isinstance(code, Code) else code(row) for row in dropped_rows}
         self.left = self.left & keep
-        self.steps.append(AssignmentStep(name=name, candidates=self.names(self.left), dropped=dropped, note=note))
+        self._add(name, dropped, note)
+
+    def _add(self, name: str, dropped: Mapping[str, Code], note: str = "") -> None:
+        brokers = tuple(
+            DroppedBroker(broker=broker, code=code, explanation=EXPLANATIONS[code]) for broker, code in dropped.items()
+        )
+        self.steps.append(AssignmentStep(name=name, candidates=self.names(self.left), dropped=brokers, note=note))
 
     def _available(self) -> None:
         codes = {code.value: code for code in Code}
         dropped = {item.broker_id: codes.get(item.code, Code.NO_LOAD_DATA) for item in self.snapshot.excluded}
-        self.steps.append(AssignmentStep(name="available", candidates=self.ids, dropped=dropped))
+        self._add("available", dropped)
 
     def _policies(self) -> None:
         """Apply isolation policies; without one for the namespace, the topic types that brokers serve.
@@ -275,8 +293,8 @@ class _Run:
     def _version(self) -> None:
         """Keep the brokers with the latest version, if `preferLaterVersions` is on.
 
-        If a version cannot be read, modular brokers add all candidates of the policies again, and extensible ones
-        continue with the present candidates.
+        If a version cannot be read, the extensible load manager keeps all present candidates. The modular load manager
+        starts again from all brokers that the policies allow.
         """
         brokers = self.snapshot.brokers
         if not self.policies.prefer_later_versions or not self.left.any():
@@ -297,7 +315,7 @@ class _Run:
 
     def _refill(self, note: str) -> None:
         self.left = self.policy
-        self.steps.append(AssignmentStep(name="refill", candidates=self.names(self.left), note=note))
+        self._add("refill", {}, note)
 
     # --- the choice ---
 
@@ -313,7 +331,7 @@ class _Run:
         if not self.extensible and float(self.draft.score[best]) > limit:
             note = f"{self.ids[best]} is above {limit:.0%}: once more among all candidates of the policies"
             self.left = self.left | self.policy
-            self.steps.append(AssignmentStep(name="overload recheck", candidates=self.names(self.left), note=note))
+            self._add("overload recheck", {}, note)
             best = self._best()
         many = self.in_turn and np.count_nonzero(self.left) > 1
         return "" if many else self.ids[best], None

@@ -38,7 +38,7 @@ def host_of(broker_id: str) -> str:
 def matches(patterns: Iterable[str], text: str) -> bool | None:
     """Return whether one of these Java regular expressions matches the whole `text`.
 
-    None: unknown, because none matches, but an expression that cannot be parsed may match.
+    None: unknown, because an expression cannot be parsed and no other expression matches.
     """
     unsure = False
     for pattern in patterns:
@@ -51,7 +51,7 @@ def matches(patterns: Iterable[str], text: str) -> bool | None:
 
 
 def governing(isolation: Sequence[IsolationPolicy], namespace: str) -> int:
-    """Return the index of the first policy that matches the namespace; FREE: none does.
+    """Return the index of the first policy that matches the namespace; FREE: no policy matches.
 
     UNKNOWN: a policy before it cannot be parsed, and may match.
     """

@@ -78,7 +78,8 @@ class _Untranslatable(ValueError):
 class JavaPattern:
     """A compiled Java expression.
 
-    `prefix`: common beginning of all matches; it is checked first, because RE2 is ten times slower.
+    `prefix`: common beginning of all matches; it is compared first, because RE2 is ten times slower than this
+    comparison.
     """
 
     prefix: str
@@ -203,7 +204,7 @@ class _Translation:
         return inside if in_class else f"[{'^' if match[1] == 'P' else ''}{inside}]"
 
     def _class(self) -> str:
-        """Translate a character class. Unions, intersections and a leading `]` are refused: RE2 differs."""
+        """Translate a character class. Refuse unions, intersections and a leading `]`: RE2 treats them differently."""
         start, parts = self.at, ["["]
         self.at += 1
         if self.text[self.at : self.at + 1] == "^":

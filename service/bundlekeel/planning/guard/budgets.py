@@ -224,7 +224,7 @@ def _over(budget: _Budget, name: str, used: int) -> Refusal:
 
 def _frees(budget: _Budget) -> str:
     if budget.limit == 0 and budget.code is not Code.ADAPTIVE_RATE:
-        return "it allows none"
+        return "it allows no moves"
     return f"free again at {clock_text(budget.frees_ms)}" if budget.frees_ms else "free again in the next cycle"
 
 

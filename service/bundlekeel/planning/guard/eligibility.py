@@ -23,9 +23,9 @@ from bundlekeel.planning.guard.state import GuardState
 
 
 class Codes(Mapping[int, Code]):
-    """The code of the obstacle by bundle row, for bundles that have one.
+    """Why bundles may not move: a code by bundle row. Bundles that may move have no code.
 
-    It is stored in one byte per bundle, because many bundles are idle, which is an obstacle.
+    Codes are stored in one byte per bundle, because many bundles are idle and have a code.
     """
 
     def __init__(self, numbers: NDArray[np.int8]) -> None:

@@ -44,7 +44,7 @@ class ExternalMove:
 
     def record(self) -> dict[str, Any]:
         """Return the move as a record of the journal."""
-        what = "took back our move of" if self.undone else "moved"
+        what = "undid Bundlekeel's move of" if self.undone else "moved"
         return {
             "kind": "external_move",
             "wall_ms": self.at_ms,
@@ -52,7 +52,7 @@ class ExternalMove:
             "source": self.source,
             "destination": self.target,
             "undone": self.undone,
-            "sentence": f"somebody else {what} {self.bundle}: {self.source} -> {self.target}; it is not moved for now",
+            "sentence": f"another tool {what} {self.bundle}: {self.source} -> {self.target}; it is not moved for now",
         }
 
 

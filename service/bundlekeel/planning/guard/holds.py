@@ -39,7 +39,7 @@ def hold_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold |
 
 
 def rollout_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
-    """Return the hold because brokers started, stopped or restarted; None if none did recently."""
+    """Return the hold because brokers started, stopped or restarted recently; None: no broker did."""
     return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params)
 
 

@@ -51,7 +51,7 @@ class Outage:
 class OutageMemory:
     """What one sidecar remembers to detect outages of the metadata store. Times are seconds since the machine's boot.
 
-    `checked`: time of the last check. `away`: total seconds in which the store did not respond, since it last did.
+    `checked`: time of the last check. `away`: seconds without a response of the store, since its last response.
     `calm_since`: end of the last outage, or start of the sidecar. `changed`: time at which the set of registered
     brokers last changed. `recent`: earlier sets of registered brokers within `SHRINK_SECONDS`.
     """
@@ -137,7 +137,7 @@ def noticed(state: OutageMemory, brokers: frozenset[Registration], boot: float, 
 
 
 def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> OutageMemory:
-    """Add brokers that another sidecar saw registered. It is an outage if fewer than half of them still are."""
+    """Add brokers that another sidecar saw. It is an outage if fewer than half of them are registered now."""
     ids = frozenset(brokers)
     if not ids:
         return state
@@ -149,7 +149,7 @@ def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> Outage
 def join(state: OutageMemory, outage: Outage) -> OutageMemory:
     """Add an outage of the store that another sidecar saw.
 
-    If this sidecar saw one itself, only the brokers that must register again are added.
+    If this sidecar saw an outage itself, only the brokers that must register again are added.
     """
     if state.outage is None:
         return replace(state, outage=outage)

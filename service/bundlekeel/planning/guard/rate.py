@@ -139,7 +139,7 @@ def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
 
 
 def _worse(now: UsualSigns, usual: UsualSigns) -> str:
-    """Describe the first value of a broker that is clearly above the usual one; "" if none is."""
+    """Describe the first value of a broker that is clearly above its usual value; "": there is no such value."""
     latency, common = now.latency_ms, usual.latency_ms
     if latency is not None and common is not None and _above(latency, common, LATENCY_SLACK_MS):
         return f"publish latency {latency:.0f} ms, usually {common:.0f} ms"

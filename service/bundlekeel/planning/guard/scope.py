@@ -124,8 +124,8 @@ def in_force(excluded: Mapping[str, int], now_ms: int, kind: str) -> Iterator[st
 def pattern_for(patterns: Mapping[str, int], now_ms: int, bundle: str, brokers: Collection[str] = ()) -> str:
     """Return the first active pattern that matches this bundle, its namespace or tenant, or one of these brokers.
 
-    `patterns`: expiry in ms by pattern; 0: never. Returns "" if none matches. `excluded_bundles` does the same for all
-    bundles of a snapshot.
+    `patterns`: expiry in ms by pattern; 0: never. Returns "" if no pattern matches. `excluded_bundles` does the same
+    for all bundles of a snapshot.
     """
     namespace = bundle.rpartition("/")[0]
     names = {TENANT: [namespace.partition("/")[0]], NAMESPACE: [namespace], BUNDLE: [bundle], BROKER: list(brokers)}

@@ -98,7 +98,7 @@ def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None,
 
 
 def bans_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> TargetBans | None:
-    """Return the brokers to which the guard forbids moves at the snapshot's time; None if there are none."""
+    """Return the brokers to which the guard forbids moves at the snapshot's time; None: there are no bans."""
     index = snapshot.brokers.rows
     closed = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
     pairs = frozenset(

@@ -1,7 +1,7 @@
 """Copies of Pulsar's split algorithms: the hash positions at which a broker would cut a bundle.
 
-Each function returns the new boundaries, or an empty tuple if Pulsar finds none. (Pulsar's REST API does not show the
-difference: it returns 204 with and without a split.) They copy Pulsar's integer arithmetic exactly:
+Each function returns the new boundaries, or an empty tuple if Pulsar finds no boundaries. (Pulsar's REST API does not
+show the difference: it returns 204 with and without a split.) They copy Pulsar's integer arithmetic exactly:
 `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`, `FlowOrQpsEquallyDivide...`.
 `SpecifiedPositions...` needs no function, because the caller chooses the positions. A broker rejects boundaries that
 are not strictly inside the bundle. `topic_count_equally_divide` can return such a boundary if the hashes of two topics
@@ -72,7 +72,7 @@ def flow_or_qps_equally_divide(
 ) -> tuple[int, ...]:
     """Return ascending boundaries: one before each topic that would raise its piece above a maximum (Pulsar 3.0).
 
-    Returns () unless at least two topics have traffic and the bundle exceeds a maximum by `difference_percent`. If
+    Returns () if fewer than two topics have traffic, or if the bundle exceeds no maximum by `difference_percent`. If
     several topics have the same hash, each of them counts with the traffic of the last one, as in Pulsar.
     `max_bandwidth_mb` is in MiB/s.
     """

@@ -48,7 +48,7 @@ class _Group:
 def split_bundle(
     topic_hashes: Sequence[int], topic_rates: Sequence[float], lower: int, upper: int, *, pieces: int = 2
 ) -> Cut | NoCut:
-    """Return the hash positions that divide a bundle's load most evenly, or the reason why there are none.
+    """Return the hash positions that divide a bundle's load most evenly, or the reason why no position does.
 
     `topic_hashes`: one hash per topic, in [lower, upper); the last bundle of a namespace includes `upper`.
     `topic_rates`: load of each topic, in any unit. Negative and non-finite values count as 0. If no topic has load, all

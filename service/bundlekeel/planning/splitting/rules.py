@@ -129,7 +129,10 @@ def _namespace_counts(bundles: BundleTable, stored: Mapping[str, int]) -> list[i
 
 
 def _left_alone(inputs: Situation, candidates: Sequence[_Candidate]) -> dict[int, tuple[Code, str]]:
-    """Return the code of each candidate (row) whose split the settings, an operator or a partial takeover exclude."""
+    """Return a code and an empty detail for each candidate that must not be split, by row.
+
+    The settings or an operator exclude such a bundle, or a partial takeover does not include its namespace.
+    """
     excluded = excluded_bundles(inputs.snapshot, inputs.guard, inputs.params, inputs.snapshot.wall_ms)
     outside = not_taken_over(inputs.snapshot.bundles, inputs.guard)
     rows = [item.row for item in candidates if excluded[item.row]]
@@ -280,9 +283,9 @@ def _placement_helps(inputs: Situation, draft: Draft, row: int, mean: float, col
 
 
 def _counted(inputs: Situation, row: int) -> Hits:
-    """Return how often in a row a bundle was above a split limit, including this cycle.
+    """Return how many readings in a row (hits) showed a bundle above a split limit, including this cycle.
 
-    One hit is added if its broker has reported since the last hit, or if a measuring interval has passed.
+    A hit is added if the bundle's broker has reported since the last hit, or if a measuring interval has passed.
     """
     name, _ = _names(inputs, row)
     last, now = inputs.memory.split_hits.get(name), inputs.snapshot.wall_ms

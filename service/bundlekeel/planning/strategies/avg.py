@@ -169,7 +169,7 @@ def _enough(context: Context, cold: int, hot: int, low: float) -> float:
 
 
 def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int] | None:
-    """Return the brokers (cold, hot) that differ most and may exchange bundles; None if there are none.
+    """Return the brokers (cold, hot) that differ most and may exchange bundles; None: there are no such brokers.
 
     At least one of them is in the mask `involved`, and the hot one is in the mask `can_give`.
     """

@@ -161,7 +161,7 @@ def traffic_of(draft: Draft, source: int, relief: float) -> tuple[float, float]:
 
 
 def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling: float, slack: float) -> int:
-    """Return the index into the offer of the bundle that should move; -1 if none fits.
+    """Return the index into the offer of the bundle that should move; -1: no bundle fits.
 
     `before`, `other`: present scores of source and target. `want`: score that should move.
 

@@ -12,7 +12,7 @@ target too, so its sums drift and it stops at the wrong time. This strategy uses
 * a difference below `min_unload_share` of the mean is noise: of nearly equal scores, one is always far from the mean in
   deviations.
 
-Two brokers are always one deviation from their mean, and one idle broker among many loaded ones gives none of them a
+Two brokers are always one deviation from their mean, and one idle broker among many loaded brokers gives no broker a
 large deviation. A threshold of 1.0 never acts on either cluster, but `avg` does.
 """
 
@@ -127,7 +127,7 @@ def _standing_out(context: Context, can_give: Bools, spread: _Spread) -> int:
 
 
 def _move_one(context: Context, source: int, donor: Candidates, spread: _Spread) -> list[Refusal] | None:
-    """Move the best fitting bundle to the least loaded broker that can take it; return refusals if none fits."""
+    """Move the best fitting bundle to the least loaded broker that can take it; return refusals if no bundle fits."""
     draft, rows = context.draft, donor.left(context.draft)
     targets: Ints = legal_targets(draft, source, rows)
     if len(rows) == 0 or len(targets) == 0:

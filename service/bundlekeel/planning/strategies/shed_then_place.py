@@ -66,7 +66,8 @@ def shed_broker(context: Context, source: int, donor: Candidates, need: float, r
 def _choose(context: Context, source: int, rows: Ints, need: float, line: float) -> tuple[int, int, int]:
     """Return (bundle row, target row, row of the second-best target) of the next move, or (-1, -1, -1).
 
-    A row of -1 alone: there is no second-best target. `need`, `line`: as in `_Offer`.
+    If only the last row is -1, there is no second-best target. `need`: score that must leave `source`. `line`: score
+    from which a broker sheds.
     """
     draft = context.draft
     if len(rows) == 0:
@@ -129,9 +130,9 @@ def _two_coldest(context: Context, offer: _Offer) -> list[int]:
 def _in_order(relief: Floats, need: float) -> Iterator[int]:
     """Yield the indices of the bundles in the order in which they are tried.
 
-    `relief`: decrease of the source's score by each bundle. The largest bundle within the need comes first, then
-    smaller ones, then the smallest bundle above the need and larger ones. Steps grow, because there may be hundreds of
-    bundles that no broker can take.
+    `relief`: decrease of the source's score by each bundle. The largest bundle up to `need` comes first, then smaller
+    ones, then the smallest bundle above `need` and larger ones. Steps grow, because there may be hundreds of bundles
+    that no broker can take.
     """
     fitting = np.where(relief <= need + EPSILON, relief, 0.0)
     first = int(fitting.argmax())

@@ -154,8 +154,8 @@ def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int
 def _returned(context: Context, pair: _Pair, row: int, back: Ints) -> list[int]:
     """Return the taker's bundles that should move to the giver in return for the bundle `row`.
 
-    They are chosen from `back` (rows) one at a time: each time the one that most reduces the higher score of giver and
-    taker. Returns [] if the higher score stays above `pair.goal`.
+    They are chosen from `back` (rows) one at a time: each time the bundle that most reduces the higher score of giver
+    and taker. Returns [] if the higher score stays above `pair.goal`.
     """
     draft = context.draft
     big = _pressure(context, pair.giver, np.array([row]))[0]

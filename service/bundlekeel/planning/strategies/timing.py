@@ -38,10 +38,11 @@ REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Result of the decision rule: which brokers may act now.
+    """Result of the decision rule: the brokers that may give or take bundles now, and those that must wait.
 
-    `courses`: load history by broker. `ripe`: rows of the brokers that may act. `waiting`: by row, the verdict of each
-    other broker that differs by more than tolerated. `urgent`: a waiting broker may act before the next usual reading.
+    `courses`: load history by broker. `ripe`: brokers (rows) that may give or take now. `waiting`: verdict of each
+    other broker (row) whose load differs too much from the others. `urgent`: a waiting broker may act before the next
+    usual reading.
     """
 
     courses: dict[str, BrokerCourse]
@@ -123,7 +124,7 @@ def excess_of(context: Context, values: Floats | None = None) -> Floats:
 
 
 def excess_where(context: Context, condition: Bools, values: Floats | None = None) -> Floats:
-    """Return the result of `excess_of` for the brokers that meet a strategy's own `condition`; others are tolerated."""
+    """Return `excess_of` for the brokers that meet the strategy's `condition`; -1 (tolerated) for all others."""
     return np.where(condition & context.draft.members, np.maximum(excess_of(context, values), LEAST_EXCESS), -1.0)
 
 
@@ -175,10 +176,10 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
 
 
 def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) -> dict[bool, tuple[float, float]]:
-    """Return the cost per second of the broker that swings most on each side of the mean (True: above).
+    """Return the broker that swings most on each side of the mean (True: above), as two numbers.
 
-    A swing is a difference that may end without moves, as an earlier one did. The second number is how long it must
-    last, in seconds, before bundles move; (0, 0): no broker swings on this side.
+    A swing is a difference from the others that may end without moves, as an earlier one did. The numbers are its cost
+    per second, and the seconds that it must last before bundles move; (0, 0): no broker swings on this side.
     """
     swings = {True: (0.0, 0.0), False: (0.0, 0.0)}
     for row in context.rows:

@@ -62,7 +62,7 @@ class HttpBrokerAdmin:
         )
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Replace the brokers that may be called. No other host is called, also not after a redirect."""
+        """Replace the brokers that may be called. No other host is called, not even after a redirect."""
         self.http.know(endpoints)
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
@@ -82,7 +82,7 @@ class HttpBrokerAdmin:
         await self.http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Remove a dynamic broker setting. An absent one is not an error."""
+        """Remove a dynamic broker setting. An absent setting is not an error."""
         route = routes.DELETE_DYNAMIC
         target = route.path(key=key)
         await self.http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
@@ -91,8 +91,8 @@ class HttpBrokerAdmin:
         """Return the sorted full names of the topics of a bundle, from its owner.
 
         This uses `topicHashPositions` without `topics=`, which lists all topics and partitions and changes nothing: for
-        an unowned bundle it returns 412 and assigns nothing (observed on 4.2.4). `broker-stats/topics` would omit
-        topics that are not loaded, and `persistent/{t}/{ns}?bundle=` system topics.
+        an unowned bundle it returns 412 and assigns nothing (observed on 4.2.4). Other routes are incomplete:
+        `broker-stats/topics` omits topics that are not loaded, `persistent/{t}/{ns}?bundle=` omits system topics.
         """
         return sorted(await self._positions(bundle, owner))
 
@@ -124,11 +124,11 @@ class HttpBrokerAdmin:
         return await decoded_answer(f"topic statistics of {broker_id}", decode_bundle_stats, reply.answer)
 
     async def cpu_load(self, broker_id: str) -> float:
-        """Return the used share of the broker's CPU, 0 to 1. Raises AdminFault if the response has none."""
+        """Return the used share of the broker's CPU, 0 to 1. Raises AdminFault if the response lacks it."""
         return await self._bean(broker_id, decode_cpu_load)
 
     async def cpu_seconds(self, broker_id: str) -> float:
-        """Return the CPU seconds that a broker used since its start. Raises AdminFault if the response has none."""
+        """Return the CPU seconds that a broker used since its start. Raises AdminFault if the response lacks them."""
         return await self._bean(broker_id, decode_cpu_seconds)
 
     async def _bean(self, broker_id: str, decode: Callable[[bytes], float]) -> float:
@@ -143,7 +143,9 @@ class HttpBrokerAdmin:
         Raises AdminRefused for an extensible broker, without a request: that would change its load averages.
         """
         if "Extensible" in self.http.hosts.load_manager(broker_id):
-            raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
+            raise AdminRefused(
+                f"{broker_id}: reading its metrics would change its load averages", reason="extensible load manager"
+            )
         reply = await self.http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         signs = await decoded_answer(f"metrics of {broker_id}", decode_signs, reply.answer)
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
@@ -206,8 +208,8 @@ class HttpBrokerAdmin:
         """Unload a bundle, and follow 307 redirects from broker `at` (the leader broker if known).
 
         The leader broker stores the destination for the bundle's next lookup, and the last broker in the chain of
-        redirects unloads. If the permit is refused between both, the stored destination stays, because brokers have no
-        request that removes it. It then applies to the next unload without a destination.
+        redirects unloads. If the permit is refused between these two steps, the stored destination stays, because no
+        request can remove it. It then applies to the next unload without a destination.
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)

@@ -74,7 +74,7 @@ class KnownHosts:
         return None if origin is None else self._by_origin.get(origin)
 
     def answering_broker(self, body: Mapping[str, object]) -> str | None:
-        """Return the id of the broker that a lookup response names; None: none.
+        """Return the id of the broker that a lookup response names; None: it names no broker.
 
         The broker is found by its registered web or service URL. Otherwise its id is derived from the web URL.
         """
@@ -89,7 +89,7 @@ class KnownHosts:
         return next((broker_id_of_url(url) for url in urls if url), None)
 
     def next_hop(self, current: str, location: str) -> str:
-        """Return the URL of a redirect. Raises UnknownHostRedirect, and nothing is sent, if it may not be followed."""
+        """Return the URL of a redirect. Raises UnknownHostRedirect if the redirect must not be followed."""
         target = joined(current, location).split("#", 1)[0]
         broker_id = self.broker_at(target)
         if broker_id is None:

@@ -25,8 +25,8 @@ class AdminRoute:
 
     `query`: the allowed query keys of a read without side effects (brokers add `authoritative` to redirects); None: the
     route changes something. `idempotent`: this change may be repeated at any broker, because it writes a whole value.
-    `max_bytes`: a longer response is rejected while it is read. The failsafe job, which may use 256 MiB, calls no route
-    with more than the default.
+    `max_bytes`: a longer response is rejected while it is read. The failsafe job has only 256 MiB of memory, so it
+    calls only routes with the default limit or a lower one.
     """
 
     method: str
@@ -139,7 +139,7 @@ def is_harmless(method: str, url: str) -> bool:
 
 
 def bundle_path(route: AdminRoute, bundle: str) -> str:
-    """Return the path of a route for a bundle. Raises AdminRefused if it is not `tenant/namespace/range`."""
+    """Return the path of a route for a bundle. Raises AdminRefused if `bundle` is not `tenant/namespace/range`."""
     try:
         name = parse_bundle(bundle)
     except ValueError as error:
@@ -151,7 +151,7 @@ def bundle_path(route: AdminRoute, bundle: str) -> str:
 
 
 def lookup_path(topic: str) -> str:
-    """Return the path of a topic's lookup. Raises AdminRefused if it is not a topic name."""
+    """Return the path of a topic's lookup. Raises AdminRefused if `topic` is not a topic name."""
     try:
         name = parse_topic(topic)
     except ValueError as error:
@@ -171,7 +171,7 @@ def rate_path(route: AdminRoute, topic: str, rate: str) -> str:
 
 
 def namespace_path(route: AdminRoute, namespace: str, **more: str) -> str:
-    """Return the path of a route for a namespace. Raises AdminRefused if it is not a v2 namespace."""
+    """Return the path of a route for a namespace. Raises AdminRefused if `namespace` is not a v2 namespace."""
     tenant, _, local = namespace.partition("/")
     if "/" in local:
         raise AdminRefused(f"{namespace}: v1 namespaces are not supported", reason="v1 namespace")

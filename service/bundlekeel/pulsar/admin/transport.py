@@ -83,7 +83,7 @@ def _forbidden() -> None:
 class AdminCall:
     """One admin call. `target`: the path with its query. Redirects keep method and content.
 
-    `keep`: returns the bytes to store of each piece of a successful response. `permit`: called right before a request
+    `keep`: selects the bytes to store from each piece of a successful response. `permit`: called right before a request
     that changes something is sent; by default it rejects the change. `look_again`: awaited before each broker that
     `anywhere` calls. `gzip`: the response may be compressed.
     """
@@ -132,7 +132,7 @@ class AdminHttp:
         )
 
     def know(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Replace the brokers that may be called. No other host is called, also not after a redirect."""
+        """Replace the brokers that may be called. No other host is called, not even after a redirect."""
         self.hosts = KnownHosts(endpoints, use_tls=self._options.use_tls, with_token=self._token is not None)
 
     async def close(self) -> None:
@@ -185,7 +185,7 @@ class AdminHttp:
         raise failure
 
     async def once(self, call: AdminCall, *, at: str) -> RawAnswer:
-        """Call broker `at` without following redirects. Raises AdminApiError unless it returns 2xx or a redirect."""
+        """Call broker `at` without following redirects. Raises AdminApiError for other statuses than 2xx and 3xx."""
         answer = await self._send(call, self.hosts.base_url(at) + call.target, since=self._clock.boot())
         if answer.is_success or answer.status in FOLLOWED:
             return answer
@@ -240,7 +240,7 @@ class AdminHttp:
         return answer
 
     def _count(self, call: AdminCall, code: str, seconds: float, *, left: bool) -> None:
-        """Count a request that was sent or could not connect, but not one that was cancelled before it was sent."""
+        """Count a request that was sent or could not connect. Do not count a request that was cancelled before that."""
         route, method = call.route.template, call.route.method
         if left:
             self._telemetry.count("admin_requests_total", route=route, method=method, code=code)
@@ -249,7 +249,7 @@ class AdminHttp:
             self._telemetry.count("admin_requests_total", route=route, method=method, code="unreachable")
 
     async def _whole(self, request: httpx.Request, call: AdminCall) -> RawAnswer:
-        """Return the response with its decompressed body; of an error response only the beginning.
+        """Return the response with its decompressed body, which is cut off in an error response.
 
         Raises AdminFault if the body exceeds the limit or has an encoding that was not accepted.
         """

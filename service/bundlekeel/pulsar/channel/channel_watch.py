@@ -85,7 +85,7 @@ class ChannelWatch:
         clock = self.clock
         while True:
             if not self.active():
-                self._forget("a sidecar without a seat does not follow it")
+                self._forget("a sidecar without a seat does not follow the channel")
                 await clock.sleep(TICK_SECONDS)
                 continue
             before = clock.boot()
@@ -221,7 +221,8 @@ class ChannelWatch:
     # --- metrics and journal ------------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[ChannelFinding]) -> None:
-        """Replace the findings by `rows`. For each code, write one journal record of new and one of gone findings."""
+        """Replace the findings by `rows`. Per code, write one journal record on new findings and one on ended
+        findings."""
         before, self._current = self._current, {_key(row): row for row in rows}
         for event, changed in (
             ("appeared", [row for key, row in self._current.items() if key not in before]),
@@ -262,11 +263,11 @@ class ChannelWatch:
         return self.view is not None and not self.fault
 
     def obstacle(self) -> str:
-        """Return why no move may rely on the channel (brokers store it in two places, or migrate it), or ""."""
+        """Return why moves must not rely on the channel (brokers store it in two places, or migrate it), or ""."""
         return self.channel.reading.obstacle
 
     def unfit(self) -> str:
-        """Return why no move may rely on the channel: the `obstacle`, or that it cannot be read; "": it may."""
+        """Return why moves must not rely on the channel: the `obstacle`, or that it cannot be read; "": they can."""
         return self.obstacle() or (self.fault if self._mode in WITH_CHANNEL else "")
 
     async def close(self) -> None:
@@ -281,7 +282,7 @@ class ChannelWatch:
         return list(self._current.values())
 
     def findings_of(self, bundle: str) -> list[ChannelFinding]:
-        """Return the findings about one bundle; none while the channel cannot be read."""
+        """Return the findings about one bundle; empty while the channel cannot be read."""
         return [row for row in self._current.values() if row.bundle == bundle] if self.followed else []
 
     def current(self) -> ChannelView:
@@ -309,7 +310,7 @@ class ChannelWatch:
 
     def _require_view(self) -> ChannelView:
         if not self.expected:
-            text = f"{self.fault}; `bundlekeel where` reads who owns a bundle"
+            text = f"{self.fault}; `bundlekeel where` reads the owner of a bundle"
             raise Conflict(text, code="no-channel", difference=[self.fault])
         if self.view is None or self.fault:
             raise StoreError(f"the ownership channel is not followed: {self.fault}")
@@ -323,8 +324,7 @@ def state_counts(view: ChannelView) -> dict[str, int]:
 
 
 def oldest_in_flight(view: ChannelView, now_ms: int) -> float:
-    """Return the seconds since the oldest assignment, release or split in progress was first read; 0 if there is
-    none."""
+    """Return the seconds since the oldest assignment, release or split in progress was first read; 0: none."""
     times = [view.seen_ms.get(bundle, now_ms) for bundle, unit in view.units.items() if unit.state in IN_FLIGHT]
     return max(0.0, (now_ms - min(times)) / 1000) if times else 0.0
 
@@ -365,7 +365,7 @@ def _key(row: ChannelFinding) -> Key:
 
 
 def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
-    """Return the longest of the brokers' deadlines, so that no broker may still be about to repair a late entry."""
+    """Return the longest deadlines of any broker. Until they pass, some broker may still repair an entry."""
     deadlines = [Deadlines.of(values) for broker in brokers if (values := config.values(broker)) is not None]
     if not deadlines:
         return Deadlines()

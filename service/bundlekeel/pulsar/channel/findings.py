@@ -34,7 +34,7 @@ class FindingCode(ExplainedCode):
 
     IN_FLIGHT_TOO_LONG = ("InFlightTooLong", "the bundle is assigned, released or split for longer than brokers allow")
     OWNER_NOT_ALIVE = ("OwnerNotAlive", "the broker that owns, releases or splits the bundle is not registered")
-    TARGET_NOT_ALIVE = "TargetNotAlive", "the bundle is on its way to a broker that is not registered"
+    TARGET_NOT_ALIVE = "TargetNotAlive", "the bundle is in transit to a broker that is not registered"
     SPLIT_CHILDREN_MISSING = "SplitChildrenMissing", "the bundle was split, but no broker has taken over its children"
     TOMBSTONE_OVERDUE = "TombstoneOverdue", "the entry of a bundle without owner should have been removed by now"
     OWNED_TWICE = "OwnedTwice", "two entries, or two brokers, claim the same hashes at the same time"
@@ -58,7 +58,9 @@ class ChannelFinding(Answer):
     brokers: Annotated[tuple[str, ...], Doc("the brokers concerned, the one at fault first")]
     state: Annotated[UnitState | None, Doc("state of the bundle's entry; null: no entry", grows=UnitState)]
     since_ms: Annotated[int, Doc("start of the fault")]
-    deadline_ms: Annotated[int, Doc("time by which brokers should have repaired it; 0: they never do")]
+    deadline_ms: Annotated[
+        int, Doc("time by which brokers should have repaired the fault; 0: brokers do not repair it")
+    ]
     detail: Annotated[str, Doc("description of the fault")]
     remedy: Annotated[str, Doc("how to fix it")]
 

@@ -35,7 +35,8 @@ class Ranges:
             entries.sort(key=_order)
 
     def covered(self, bundle: str, *, itself: bool = True) -> bool:
-        """Return whether an entry is inside the hash range of `bundle`. `itself`: whether its own entry counts."""
+        """Return whether an entry is inside the hash range of `bundle`. `itself`: whether the entry of `bundle`
+        counts."""
         lower, upper = int(bundle[-19:-11], 16), int(bundle[-8:], 16)
         entries = self._spaces.get(bundle[:-22], [])
         later = islice(entries, bisect_left(entries, (lower, -upper), key=_order), None)

@@ -83,29 +83,29 @@ class _BrokerCounters:
 
     endpoint: BrokerEndpoint
     since_ms: int = 0
-    """Time at which this process noticed the broker's start, Unix ms; 0: the broker was there before."""
+    """Time at which this process noticed the broker's start, Unix ms; 0: the broker ran before this process."""
     reading: CounterReading | None = None
     loads: list[MeasuredLoad] = field(default_factory=list)
     """Loads measured in the last `PROCESS_SECONDS`, each between two consecutive readings."""
     load: MeasuredLoad | None = None
     agreement: Agreement = field(default_factory=Agreement)
     doubt: str = ""
-    """Why `load` is not used; "": it is used."""
+    """Why the measured load is not used; "": it is used."""
     total: tuple[float, ...] = ()
-    """Sum of `load` over all bundles."""
+    """The measured load, summed over all bundles."""
     topics_ms: int = 0
     """Last time at which the counters contained topics, Unix ms."""
     replacement: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
     """The last load report, the last measured load, and the report that combines both."""
     others: float = 0.0
-    """Share of the CPU that other processes than the broker use."""
+    """Share of the CPU that processes other than the broker use."""
     read_at: float = float("-inf")
     """Start of the last reading, which took `took` seconds."""
     took: float = 0.0
     refused: str = ""
-    """Why the broker returned no counters; "": it did."""
+    """Why the broker returned no counters; "": it returned counters."""
     state: str = "waiting"
-    """`live`: `load` is used; otherwise why the broker's load report is used instead."""
+    """`live`: the measured load is used; otherwise why the broker's load report is used instead."""
     timely: float = 0.0
     """Last time at which `state` was not `outdated` (the counters are too old compared with the load report)."""
     task: asyncio.Task[None] | None = None
@@ -255,7 +255,7 @@ class LiveLoads:
         return replace(picture, reports=reports)
 
     def states(self) -> dict[str, str]:
-        """Return the source of each broker's load: `live` for counters, else why its report is used.
+        """Return the source of each broker's load: `live` for counters, else the reason why its load report is used.
 
         Empty while counters are not read, as in a sidecar that does not lead.
         """
@@ -443,7 +443,7 @@ class LiveLoads:
     async def _edges(self, namespaces: set[str]) -> dict[str, list[int]]:
         """Return the bundle boundaries of these namespaces.
 
-        Raises CodecError if too many are new, because a broker could name any number of namespaces."""
+        Raises CodecError if too many namespaces are new, because a broker could report any number of them."""
         if len(self._boundaries) > _MOST_NAMESPACES:
             self._boundaries.clear()
         edges = {name: boundaries for name in namespaces if (boundaries := self._boundaries.get(name)) is not None}

@@ -44,7 +44,8 @@ class PrometheusOptions:
 
 
 class PrometheusCounters:
-    """`ports.TopicCounters` over Prometheus' HTTP API. May be created outside of an event loop, but not used there."""
+    """`ports.TopicCounters` over Prometheus' HTTP API. It can be created anywhere, but is used only in an event
+    loop."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class PrometheusCounters:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Return the last three scrapes of a broker, oldest first. Raises AdminApiError if there is none."""
+        """Return the last three scrapes of a broker, oldest first. Raises AdminApiError if there is no scrape."""
         name = await self._name_of(broker)
         selector = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(SCRAPED_NAMES)}"')
         body = await self._ask("query", {"query": f"{selector}[{self._options.window:.0f}s]"})
@@ -80,7 +81,7 @@ class PrometheusCounters:
             text = f"counters of {broker.broker_id} in Prometheus: {error.code}: {error}"
             raise AdminFault(text, status=200, reason=error.code) from error
         if not readings:
-            raise AdminFault(f"Prometheus scraped {name} not once in {self._options.window:.0f} s", status=200)
+            raise AdminFault(f"Prometheus did not scrape {name} in {self._options.window:.0f} s", status=200)
         return readings
 
     async def close(self) -> None:
@@ -90,7 +91,8 @@ class PrometheusCounters:
     async def _name_of(self, broker: BrokerEndpoint) -> str:
         """Return the value of `broker_label` for this broker.
 
-        Raises AdminFault unless exactly one value matches this broker, and matches no other broker."""
+        Raises AdminFault if no value or several values match this broker, or if its value also matches another
+        broker."""
         at, names = self._known
         if self._clock.boot() - at > _KNOWN_SECONDS:
             names = await self._names()

@@ -252,7 +252,8 @@ class _Series(msgspec.Struct):
         """Return the value of the label that Pulsar itself set; empty: none.
 
         Without honor_labels Prometheus renames Pulsar's label to `exported_…` if the scrape target has a label of the
-        same name. `process`: a series with only the target's labels. A label that is equal there is not Pulsar's.
+        same name. `process`: a series with only the target's labels. A label with the same value in `process` is not
+        Pulsar's.
         """
         value = self.metric.get(name, "")
         if process is not None and value == process.metric.get(name):
@@ -349,7 +350,7 @@ def _target(process: _Series, series: Sequence[_Series]) -> _Target:
 
 
 def _namespace(topic: bytes, label: bytes) -> bytes:
-    """Return `tenant/namespace` of a full topic name; empty: it is not one.
+    """Return `tenant/namespace` of a full topic name; empty: `topic` is not a full name.
 
     `label`: the label `namespace`, which may also be the Kubernetes namespace. It serves only to distinguish
     `tenant/cluster/namespace` from a topic whose local name contains a slash.

@@ -172,8 +172,8 @@ def utc(wall_ms: float, *, field: str) -> datetime:
 def check_ranges(value: Any, *, what: str, name: str = "") -> None:
     """Check all times and numbers in a document of Bundlekeel. Raises CodecError with the first field out of range.
 
-    Fields `..._ms`, and fields in `_TIMES`, are Unix times in ms from 0 (none) to `MAX_TIME_MS`: later times cannot be
-    shown, or shifted to another machine's clock. Counts are -1 (none) or more.
+    Fields `..._ms`, and fields in `_TIMES`, are Unix times in ms from 0 (no time) to `MAX_TIME_MS`: later times cannot
+    be displayed or adjusted to another clock. Counts are -1 (no value) or more.
     """
     kind: Any = type(value)
     if kind is int or kind is float:

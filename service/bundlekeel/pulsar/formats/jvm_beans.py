@@ -30,8 +30,8 @@ class _Bean(msgspec.Struct):
 def decode_cpu_load(body: bytes) -> float:
     """Return the used share (0 to 1) of the CPU of the JVM's container, or of its host if it has no container.
 
-    Raises CodecError if the response has no load between 0 and 1 (a JVM reports -1 or NaN at first). The larger one of
-    `CpuLoad` and `ProcessCpuLoad` is returned, because either is 0 if two requests come simultaneously.
+    Raises CodecError if the response has no load between 0 and 1 (a JVM reports -1 or NaN at first). Returns the larger
+    of `CpuLoad` and `ProcessCpuLoad`, because one of them is 0 if two requests arrive simultaneously.
     """
     beans = read(body, list[_Bean], what="the list of beans")
     values = [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in _LOADS]

@@ -51,7 +51,7 @@ def decode_anti_affinity_group(data: bytes) -> str:
 
 
 def _texts(fields: Fields, name: str, path: str, faults: Faults) -> tuple[str, ...]:
-    """Return an array of strings. If it is missing it is empty, because brokers omit nulls."""
+    """Return an array of strings. A missing array counts as empty, because brokers omit nulls."""
     items = fields.items(name)
     if not all(isinstance(item, str) for item in items):
         faults.add(Code.WRONG_TYPE, path)

@@ -88,7 +88,8 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
 
 
 def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """Decode `/loadbalance/resource-quota/...`. The quota counts as both averages, with the full numbers of samples."""
+    """Decode `/loadbalance/resource-quota/...`. The quota counts as short-term and long-term average, each with its
+    maximum number of samples."""
     fields, faults = _open(data)
     if not any(fields.has(name) for name in _QUOTA_RATES):
         raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")

@@ -163,7 +163,7 @@ def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]
 
 
 def _bad_names(names: Collection[str]) -> list[str]:
-    """Return the names that are not bundles. In the usual case (none) one regular expression checks all names."""
+    """Return the names that are not bundles. If all names are bundles, one regular expression shows that."""
     lines = "\n".join((*names, ""))
     usual = lines.count("\n") == len(names) and _USUAL_BUNDLES.fullmatch(lines) is not None
     if usual:  # bounds have a fixed width and lower case, so they can be compared as strings

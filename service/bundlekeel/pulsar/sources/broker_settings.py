@@ -94,7 +94,7 @@ class BrokerConfig:
 
     @property
     def _majority(self) -> int:
-        """Number of registered brokers that must agree on a fact about the cluster: one of them may be wrong."""
+        """Number of registered brokers that must agree on a fact about the cluster, as one broker may be wrong."""
         return len(self._brokers) // 2 + 1
 
     def _demand_cluster(self) -> None:
@@ -110,9 +110,9 @@ class BrokerConfig:
     def demand_configuration_store(self) -> None:
         """Raise WrongCluster if most brokers use another configuration store than this sidecar.
 
-        Raises SnapshotError if the setting `configuration_store` is missing, a broker has its policies in another
-        ZooKeeper than its metadata, and no majority is known to have both in the same ZooKeeper. Separate from
-        `refresh`, because not every user of settings needs policies.
+        Without the setting `configuration_store`, this sidecar expects policies and metadata in one ZooKeeper. Raises
+        SnapshotError if a broker has them in two, and no majority of brokers is known to have them in one. Separate
+        from `refresh`, because not every user of settings needs policies.
         """
         (metadata, setting), others = self._stores, self._elsewhere()
         names = " or ".join(sorted({configuration_store(values) for values in others}))
@@ -132,9 +132,11 @@ class BrokerConfig:
         return [values for _, values, _ in self._entries.values() if _other_store(values, *self._stores)]
 
     async def _follow_store(self) -> None:
-        """Read policies from the configuration store that most brokers use.
+        """Read policies from the brokers' configuration store, if the sidecar's settings do not name one.
 
-        A single broker must not select that store, because the sidecar sends its credentials there."""
+        More than half of the brokers must report the same address. One wrong broker must not choose it, because the
+        sidecar sends its own ZooKeeper credentials to this address.
+        """
         metadata, setting = self._stores
         brokers: dict[tuple[frozenset[str], str], list[dict[str, str]]] = {}
         for values in [] if setting else self._elsewhere():
@@ -164,7 +166,7 @@ class BrokerConfig:
             _log.info(text, broker=broker, error=str(error))
 
     def unusable(self, broker: str) -> dict[str, CodecError]:
-        """Return the settings of a broker that should be numbers and are not, by key. Such settings are ignored."""
+        """Return the settings of a broker that should be numbers but are not, by key. Such settings are ignored."""
         unusable: dict[str, CodecError] = {}
         for key, value in (self._values(broker) or {}).items():
             try:
@@ -214,12 +216,12 @@ class BrokerConfig:
     def adoptable(self) -> Mapping[str, str]:
         """Return one value of each setting for the whole cluster: the most common one, as a single broker may be wrong.
 
-        For intervals of measuring and reporting (`STOCK`), return the longest one.
+        For intervals of measuring and reporting (`STOCK`), return the longest interval.
         """
         return {**self._common, **self._slowest()}
 
     def _most_common(self) -> dict[str, str]:
-        """Return the most common value of each key; of equally common values the one of the first broker id."""
+        """Return the most common value of each key. In case of a tie, the broker with the first id decides."""
         brokers = [values for _, (_, values, _) in sorted(self._entries.items())]
         # Omit keys that fewer than half of the brokers show: their most common value is "not set".
         frequency = Counter(key for values in brokers for key in values)

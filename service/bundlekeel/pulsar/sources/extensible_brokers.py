@@ -171,7 +171,7 @@ class ExtensibleBrokers:
     def wants_stats(self, broker: str, now: Instant) -> bool:
         """Return whether to request this broker's statistics.
 
-        With `extensible.bundles: all` always; with `top` only while the load topics lack its load."""
+        True with `extensible.bundles: all`. With `top`, True only while the load topics lack the broker's load."""
         entry = self.brokers.get(broker)
         if entry is None:
             return False
@@ -208,7 +208,7 @@ class ExtensibleBrokers:
             entry.cpu = load if entry.cpu is None else (load + entry.cpu) / 2
 
     def unasked(self) -> list[str]:
-        """Return the brokers without any statistics, load data or error yet."""
+        """Return the brokers from which neither statistics nor load data nor an error have arrived yet."""
         return [broker for broker, entry in self.brokers.items() if not entry.responded and entry.latest.load is None]
 
     def awaited(self, now: Instant) -> list[str]:
@@ -248,7 +248,8 @@ class ExtensibleBrokers:
             return _exclude(
                 entry,
                 Code.NO_LOAD_DATA,
-                "no load data since Bundlekeel listens, and none of another broker with traffic",
+                "no load data received since the start of this sidecar, and none of another broker to estimate "
+                "its load from",
             )
         if load is not None and scored and now.boot - self._feed_ok_boot <= self._fresh_seconds:
             marks = ((Code.TOP_BUNDLES_ONLY.value, "bundles"),) if self._bundles == "all" else ()
@@ -263,7 +264,8 @@ class ExtensibleBrokers:
         return fresh and (self._bundles == "all" or not self._feed_ok or not self._scored(entry, now))
 
     def _scored(self, entry: KnownBroker, now: Instant) -> bool:
-        """Return whether the broker has reported a load score recently. Its age counts from its arrival here."""
+        """Return whether the broker has reported a load score recently. The age of a score counts from its arrival in
+        this process."""
         load = entry.latest.load
         if load is None or load_unknown(load) is not None:
             return False
@@ -327,7 +329,7 @@ def _imputed(entry: KnownBroker, stats: BundleLoads, score: float) -> BrokerLoad
 def _with_traffic(load: BrokerLoadData, stats: BundleLoads) -> BrokerLoadData:
     """Return the broker's load data with the traffic of its statistics, which are newer than its last message.
 
-    If a bundle could not be read, the traffic is at least that of the message. The number of bundles is that of the
+    If a bundle could not be read, the traffic is at least the message's traffic. The number of bundles comes from the
     message, because statistics omit bundles without a loaded topic.
     """
     traffic = stats.traffic.sum(axis=0)

@@ -213,7 +213,7 @@ class ClusterSource:
 
     @property
     def feed(self) -> LoadTables:
-        """The newest data of the load topics; state `off` if no extensible broker was ever registered."""
+        """The newest data of the load topics; its state is `off` if no extensible broker was ever registered."""
         return self._feed.tables()
 
     # --- tasks ------------------------------------------------------------------------------------------------
@@ -370,8 +370,8 @@ class ClusterSource:
 
 
 def of_newest_class(picture: RawClusterView) -> RawClusterView:
-    """Return the view of a mixed cluster, in which all brokers are excluded that do not run the load manager of the
-    broker that started last. Brokers use the same rule to choose the target of lookups.
+    """Return the view of a mixed cluster with only the brokers that run the same load manager as the broker that
+    started last. All other brokers are excluded. Brokers use the same rule to choose the target of lookups.
     """
     newest = max(picture.endpoints.values(), key=lambda item: (item.start_timestamp, item.broker_id)).load_manager
     others = {item.broker_id for item in picture.endpoints.values() if item.load_manager != newest}

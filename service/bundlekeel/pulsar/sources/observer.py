@@ -123,18 +123,18 @@ class Observer:
         self.averages.touch(split.children, self._clock.wall_ms())
 
     def split_made(self, split: SplitChildren) -> None:
-        """After a split, treat reports that still name the former bundle as if they named the new ones."""
+        """After a split, treat reports that still name the split bundle as if they named the new bundles."""
         self.recent_splits[split.parent] = RecentSplit(split=split, at_ms=self._clock.wall_ms())
 
     def adopt(self, recent_splits: Mapping[str, RecentSplit]) -> None:
-        """Treat splits by another sidecar like own ones (`expect_children`, `split_made`)."""
+        """Treat splits by another sidecar like this sidecar's own (`expect_children`, `split_made`)."""
         for parent, item in recent_splits.items():
             if parent not in self.recent_splits:
                 self.expect_children(item.split)
                 self.recent_splits[parent] = item
 
     def _with_children(self, picture: RawClusterView) -> RawClusterView:
-        """Return the view with the new bundles of recent splits instead of the former ones."""
+        """Return the view, in which the new bundles of recent splits replace the bundles that were split."""
         if not self.recent_splits:
             return picture
         named = {name for report in picture.reports for name in report.bundle_names}
@@ -161,7 +161,7 @@ class Observer:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
     async def restore(self, stored: AsyncIterable[Sequence[BundleAverages]]) -> None:
-        """Add the stored averages of bundles that have none yet, in parts, so that other tasks can run."""
+        """Add stored averages for bundles without averages, in parts, so that other tasks can run."""
         async for part in stored:
             self.averages.seed(part)
             self.averages.touch((item.bundle for item in part), self._clock.wall_ms())
@@ -195,6 +195,6 @@ class Observer:
 
 
 def _looked_up(bundles: Sequence[str]) -> list[str]:
-    """Return the bundles of the first `NEW_NAMESPACES` namespaces. The others start from Pulsar's defaults."""
+    """Return the bundles of the first `NEW_NAMESPACES` namespaces: only their stored averages are read."""
     namespaces = set(islice(dict.fromkeys(map(namespace_of, bundles)), NEW_NAMESPACES))
     return [bundle for bundle in bundles if namespace_of(bundle) in namespaces]

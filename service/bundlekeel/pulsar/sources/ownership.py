@@ -104,7 +104,7 @@ async def _newest(source: LoadSource) -> RawClusterView:
 class VariantReading:
     """Where the brokers store the ownership channel, from their settings. `variant` None: no broker has reported it.
 
-    `obstacle`: why no move may rely on the channel; "": it may.
+    `obstacle`: why moves must not rely on the channel; "": they can.
     """
 
     variant: ChannelVariant | None = None
@@ -152,7 +152,8 @@ def channel_brokers(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
 
 
 class ChannelByVariant:
-    """`ports.Channel` of the variant that the brokers use. Nothing is read before such a broker is registered.
+    """`ports.Channel` of the variant that the brokers use. Nothing is read before a broker with the extensible load
+    manager is registered.
 
     `makers`: functions that create the channel of each variant; each switch creates a new one. `service_url`: replaces
     the addresses that the brokers registered; without it, `prefer_tls` selects their encrypted addresses.

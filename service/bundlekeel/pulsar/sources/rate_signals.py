@@ -27,7 +27,7 @@ STALE_INTERVALS: Final = 3
 
 
 class RateSignals:
-    """Checks the brokers' clients periodically (`run`). Each plan has at most `moves` moves."""
+    """Checks the brokers' clients periodically (`run`). `moves` is the resulting limit of moves per plan."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class RateSignals:
         """Store the dependencies.
 
         `picture`: returns the newest view of the cluster; None: brokers must not be queried. `concerned`: returns
-        source and target brokers of recent moves. `ceiling`: returns the moves that a plan may have without this limit.
+        source and target brokers of recent moves. `ceiling`: returns the maximum moves per plan without this limit.
         """
         self._admin = admin
         self._clock = clock
@@ -56,7 +56,8 @@ class RateSignals:
 
     @property
     def moves(self) -> int | None:
-        """Moves per plan that the effects on clients allow; None: no limit. Without a recent check: the minimum."""
+        """Maximum moves per plan, by the effect of moves on clients; None: no limit. Lowest if the last check is
+        old."""
         stale = self._clock.boot() - self._checked_boot > STALE_INTERVALS * self._every
         return int(LOWEST) if stale else self.memory.moves
 
@@ -85,7 +86,11 @@ class RateSignals:
         )
         self._checked_boot = self._clock.boot()
         if self.memory.allowed != before.allowed:
-            _log.info("adaptive rate changed the moves per cycle", moves=self.memory.moves, reason=self.memory.reason)
+            _log.info(
+                "limit of moves per cycle adapted to the latency and errors of clients",
+                moves=self.memory.moves,
+                reason=self.memory.reason,
+            )
 
     def _select(self, brokers: list[str], concerned: frozenset[str]) -> list[str]:
         if len(brokers) <= MOST:

@@ -287,7 +287,7 @@ class TopicsProcess:
     async def _watch(self, child: asyncio.subprocess.Process, reasons: list[str]) -> None:
         """Kill a child that sends nothing or makes no progress.
 
-        Checks are counted, not seconds: after this process itself was suspended, lines of the child are still unread.
+        Counts checks, not seconds: after a suspension of this process, much time has passed but lines are still unread.
         """
         tick = min(BEAT_SECONDS, self._options.stuck_after / 4)
         silent = read = 0

@@ -36,7 +36,7 @@ class Setup(_Line, frozen=True, kw_only=True):
 
 
 class Follow(_Line, frozen=True):
-    """Request to the child: read these topics in addition. If it reads one already, it opens a new reader."""
+    """Request to the child: read these topics in addition. For a topic that it reads already, it opens a new reader."""
 
     topics: tuple[Topic, ...]
 
@@ -55,7 +55,7 @@ class Beat(_Line, frozen=True):
 
 
 class Opened(_Line, frozen=True):
-    """The child has started a new reader. It begins at the start of the channel; of other topics, at new messages."""
+    """The child has started a new reader. It reads the channel from its start, other topics from now on."""
 
     topic: Topic
 

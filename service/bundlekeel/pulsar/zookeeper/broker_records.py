@@ -19,8 +19,8 @@ DETAIL_CHARACTERS = 256
 class BrokerRecord:
     """One registered broker as its znode was after transaction `mzxid`.
 
-    `kind`: load manager: `modular`, `extensible`, `other` (Simple or Noop), or "" if unknown. A modular broker has
-    either a `report` or an `excluded`. Of the others only the endpoint is known.
+    `kind`: load manager: `modular`, `extensible`, `other` (Simple or Noop), or "" if unknown. For a modular broker,
+    either `report` or `excluded` is set. Of brokers with another load manager only the endpoint is known.
 
     `mtime_ms`: time of writing by the store's clock. `lag_ms`: time of arrival by this process's clock, minus
     `mtime_ms`. `written_ms`: time of writing by this process's clock; 0 until `date_records` sets it. `before_ms`:

@@ -112,7 +112,7 @@ class TransactionStep:
 
 
 class ZkClient:
-    """A session with ZooKeeper below a chroot. Every method belongs to the event loop's thread.
+    """A session with ZooKeeper below a chroot. Call every method in the event loop's thread.
 
     `session_seconds`: the requested session time-out; the server may grant another one (`negotiated_seconds`). Reads of
     a missing node return None. All errors are StoreError or its subclasses.
@@ -170,7 +170,7 @@ class ZkClient:
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Callable[[Connection], None]) -> None:
-        """Stop calling `listener`. An unknown one is ignored."""
+        """Stop calling `listener`. An unknown listener is ignored."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 

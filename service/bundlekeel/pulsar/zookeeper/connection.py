@@ -111,7 +111,7 @@ def _words(error: OSError, limit: float) -> str:
 
 
 def _select_with_pending(select: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a `select` for which a connection is ready if its TLS layer has data, even if its socket has none.
+    """Return a `select` for which a connection is ready if its TLS layer or its socket has data.
 
     Several responses may arrive in one TLS record. kazoo would read the second one only at its next ping.
     """

@@ -3,9 +3,9 @@
     {root}/seats/{n}   ephemeral, JSON Member: sidecars that may become leader
     {root}/leader      ephemeral, JSON Member with its epoch
     {root}/epoch       persistent; its *data version* is the epoch (number of the term of leadership)
-    {root}/desired/*   lasting wishes of operators, such as pins (compare-and-set by every sidecar)
+    {root}/desired/*   lasting requests of operators, such as pins (compare-and-set by every sidecar)
     {root}/requests/*  single tasks that the leader executes once and removes
-    {root}/state/*     what a next leader must know; only the leader of the current epoch can write it
+    {root}/state/*     state that the next leader needs; only the leader of the current epoch can write it
 
 Leader node and epoch change in one transaction, so each epoch belongs to exactly one leader. Fenced writes check the
 epoch. A check of the leader node's version would not be enough, because a new node starts at version 0 again.
@@ -102,7 +102,8 @@ class ZkCoordination:
     # --- seats ---------------------------------------------------------------------------------------------
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """Occupy the lowest free seat. If this session has a seat, update its data instead. Raises StoreError."""
+        """Occupy the lowest free seat (right to lead). If this session has a seat, update its data. Raises
+        StoreError."""
         await self._layout.ensure()
         occupied = await self._seat_nodes()
         session = self._client.session_id
@@ -238,7 +239,7 @@ class ZkCoordination:
             raise StaleWrite(str(failure)) from failure
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """Replace a node of this `version` (None: create it). Returns its next one. Raises StaleWrite or StoreError."""
+        """Replace a node of `version` (None: create it). Returns the new version. Raises StaleWrite or StoreError."""
         absolute = self._layout.path(path)
         if version is None:
             await self._create(path, data)
@@ -263,7 +264,7 @@ class ZkCoordination:
         return [self._layout.relative(path) for path in reversed(below_root)]
 
     async def erase(self, paths: Sequence[str]) -> None:
-        """Delete these nodes and the root, all or none. Raises StaleWrite unless `paths` are all existing nodes."""
+        """Delete these nodes and the root, all or none. Raises StaleWrite if the existing nodes differ from `paths`."""
         absolute = [*map(self._layout.path, paths), self._layout.root]
         try:
             await self._client.transaction([TransactionStep(kind="delete", path=path) for path in absolute])

@@ -134,7 +134,7 @@ class ZkPolicies:
         return groups, frozenset(unreadable)
 
     def _group(self, path: str, data: bytes | None) -> str | None:
-        """Return the anti-affinity group in a namespace's record; "": none; None: unusable. Decodes only changes."""
+        """Return the anti-affinity group in a namespace's record; "": none; None: unusable. Decodes changes only."""
         cached = self._decoded.get(path)
         if cached is None or cached[0] is not data:
             try:

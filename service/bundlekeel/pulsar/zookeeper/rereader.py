@@ -65,7 +65,7 @@ class Rereader:
         self._wake.set()
 
     def check(self, *, read: bool) -> None:
-        """Raise unless the source is current. `read`: whether all its nodes were read at least once.
+        """Raise an error if the source is not current. `read`: whether all its nodes were read at least once.
 
         Raises SnapshotError if `read` is false. Raises StoreError while disconnected, and after that until all nodes
         were read again.

@@ -20,7 +20,7 @@ RETRY_SECONDS, MOST_SECONDS = 0.5, 10.0
 
 
 class WatchTarget(NamedTuple):
-    """A watched path; `kind`: its `node` (creation, data, deletion) or the list of its `children`."""
+    """A watched path. `kind`: `node` for its creation, data and deletion, `children` for the list of its children."""
 
     kind: Literal["node", "children"]
     path: str

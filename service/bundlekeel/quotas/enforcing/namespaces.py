@@ -45,8 +45,8 @@ class NamespaceReader:
     async def read(self, names: Collection[str], seconds: float | None = None) -> dict[str, NamespaceRates]:
         """Return the policies of these namespaces, as far as they are cached or can be read. Never raises.
 
-        A policy that cannot be read keeps its cached value. `seconds`: after this time, start no read and wait for none
-        (None: wait for all). Namespaces that were not read come first in the next call.
+        A policy that cannot be read keeps its cached value. `seconds`: time limit, after which no read starts and the
+        call returns (None: wait for all reads). Namespaces that were not read come first in the next call.
         """
         now = self._clock.boot()
         self._policies = {name: entry for name, entry in self._policies.items() if now - entry[1] < _DROP_SECONDS}

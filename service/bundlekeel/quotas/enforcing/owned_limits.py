@@ -120,7 +120,7 @@ class OwnedLimits:
         self._reports = await store_blob(self._coordination, epoch, REPORT, report, chunks)
 
     async def read_report(self) -> dict[str, Any] | None:
-        """Return the leader's last report; None: none, or unreadable. Raises StoreError if the store fails."""
+        """Return the leader's last report; None: it is missing or unreadable. Raises StoreError if the store fails."""
         documents = await self._coordination.read_tree(REPORT)
         try:
             return decode(join(documents), dict, what=REPORT) if documents else None
@@ -173,4 +173,4 @@ def _decoded(document: Document, kind: type[T]) -> T:
     try:
         return decode(document.data, kind, what=document.path)
     except CodecError as error:
-        raise StoreError(f"{error}; it says which rates of topics to give back") from error
+        raise StoreError(f"{error}; this record lists the topic rates to restore") from error

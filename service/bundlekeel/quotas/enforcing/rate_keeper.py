@@ -73,7 +73,8 @@ _RELATIVE_KEY: Final = "dispatchThrottlingRateRelativeToPublishRate"
 class RateWriteResult:
     """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
 
-    `started`: number of writes of the current plan that were started. `late`: its writes that have not ended yet.
+    `started`: number of writes of the current plan that were started. `late`: writes of the current plan that have not
+    ended yet.
     """
 
     done: list[RateChange] = field(default_factory=list)
@@ -242,7 +243,7 @@ class RateKeeper:
         }
 
     def _due(self, relevant: Collection[PolicyKey], most: int) -> list[PolicyKey]:
-        """Return at most `most` rates to read now: those never read, then 1 / `_ROUNDS` of the others, in turn."""
+        """Return at most `most` rates to read now: first all never read, then 1 / `_ROUNDS` of the others, in turn."""
         self._read_turns = {place: turn for place, turn in self._read_turns.items() if place in relevant}
         self._refused &= set(relevant)
         missing = self._order(place for place in relevant if place not in self._topics and self._idle(place))

@@ -142,7 +142,7 @@ class ResourceGroupKeeper:
     async def _groups(
         self, names: Collection[str], seconds: float | None
     ) -> tuple[dict[str, ResourceGroup | None], list[str]]:
-        """Read ResourceGroups; return those that were read (None: it does not exist), and the errors of the others."""
+        """Read ResourceGroups. Returns the groups (None: the group does not exist), and the errors of failed reads."""
         self._read_turns = {name: turn for name, turn in self._read_turns.items() if name in names}
         due = sorted(set(names) - set(self._reads.under_way), key=lambda name: (self._read_turns.get(name, -1), name))
         part = None if seconds is None else _GROUPS_PART * seconds
@@ -164,7 +164,7 @@ class ResourceGroupKeeper:
     # --- writing ---
 
     async def carry_out(self, plan: NativePlan, epoch: int, *, most: int, seconds: float) -> NativeWriteResult:
-        """Record the ResourceGroups' state before Bundlekeel, execute the writes, then forget restored ones.
+        """Record the ResourceGroups' state before Bundlekeel, execute the writes, drop the record of restored groups.
 
         `most`: maximum number of writes. `seconds`: length of a cycle, of which writes get a part. Failed writes, and
         writes that depend on them, wait for the next plan. Raises StoreError or LeadershipLost if the record cannot be
@@ -247,7 +247,7 @@ class ResourceGroupKeeper:
     ) -> list[Defect]:
         """Return the known defects of Pulsar's ResourceGroups that affect quota groups now.
 
-        One of them: until they restart, brokers count the last usage report of a stopped broker, unless it is 0.
+        For example, until they restart, brokers count the last usage report of a stopped broker, if it is above 0.
         `reported`: see `UsageListener.reported`.
         """
         names = {group.name for group in membership.groups} | set(self.kept)
@@ -262,7 +262,7 @@ class ResourceGroupKeeper:
         return result
 
     def _departed(self, group: str, serving: Sequence[str], endpoints: Mapping[str, BrokerEndpoint]) -> set[str]:
-        """Return the stopped brokers that other brokers still count, with their last usage report on a group."""
+        """Return the stopped brokers whose last usage report on a group is still counted by other brokers."""
         starts = {name: item.start_timestamp for name, item in endpoints.items()}
         brokers = self._serving[group] = serving_after(self._serving.get(group, GroupBrokers()), serving, starts)
         return set(brokers.gone)

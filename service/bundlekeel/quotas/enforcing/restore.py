@@ -28,7 +28,7 @@ _MOST_NAMED = 20
 
 
 async def quotas_owned(coordination: Coordination) -> list[str]:
-    """Return a message: how many rates and ResourceGroups are to be restored, or why this is unknown. Empty: none."""
+    """Return a message with the number of rates and ResourceGroups to restore, or why it is unknown; empty: 0."""
     try:
         owned, groups = await OwnedLimits(coordination).load()
     except StoreError as error:
@@ -59,7 +59,8 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
 async def give_quotas_back(
     admin: QuotaAdmin, commands: QuotaCommands, config: BrokerConfig, coordination: Coordination, clock: Clock
 ) -> list[str]:
-    """Restore all rates and ResourceGroups that Bundlekeel set. Returns one line per result or problem; empty: none.
+    """Restore all rates and ResourceGroups that Bundlekeel set. Returns one line per result or problem; empty: nothing
+    to restore.
 
     A request that brokers or the store reject adds a line, and raises no exception.
     """
@@ -104,4 +105,4 @@ def _unread(plan: EnforcerPlan, groups: NativePlan, why: str) -> list[str]:
 
 
 def _unknown(error: StoreError) -> str:
-    return f"what quotas set could not be read: {error}"
+    return f"the record of the rates that quotas set could not be read: {error}"

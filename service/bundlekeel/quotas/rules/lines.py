@@ -160,8 +160,8 @@ def lines_of(table: UsageTable, partitions: Mapping[str, int], passing: Floats, 
 def latest(last: Lines, now: Lines, alive: Collection[str]) -> Lines:
     """Return the newest rows of each broker in `alive`.
 
-    For brokers in `now.participants` these are only the rows in `now`, even if there are none. All other brokers keep
-    their rows in `last`.
+    For brokers in `now.participants` these are only the rows in `now`, even if a broker has no row there. All other
+    brokers keep their rows in `last`.
     """
     silent = set(alive).difference(now.participants)
     earlier = last.keep_participants(silent).trimmed()

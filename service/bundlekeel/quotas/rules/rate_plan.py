@@ -71,7 +71,7 @@ class PolicyKey:
 class InForce:
     """Rates that were read for one topic and side (publish or dispatch).
 
-    `topic`: the topic's own policy; None: it has none. `around`: the limits from namespace policies and broker
+    `topic`: the topic's own policy; None: it has no policy. `around`: the limits from namespace policies and broker
     settings. `allowed`: whether topic policies are enabled on the brokers.
     """
 
@@ -84,8 +84,8 @@ class InForce:
 class OwnedRate:
     """A topic policy that Bundlekeel sets for a quota group.
 
-    `original`: the policy before Bundlekeel; None: there was none. `ours`: the rates that Bundlekeel has written, or
-    is about to write, since it last read one of them from the broker, oldest first. Several are possible, because a
+    `original`: the policy before Bundlekeel; None: there was no policy. `ours`: the rates that Bundlekeel has written,
+    or is about to write, since it last read one of them from the broker, oldest first. Several are possible, because a
     write whose response was lost can take effect later.
     """
 
@@ -216,7 +216,7 @@ def _short(
     owned: Mapping[PolicyKey, OwnedRate],
     write_budget: WriteBudget,
 ) -> set[tuple[str, str]]:
-    """Return the groups and sides whose rates add up to too little (`WriteBudget.short`)."""
+    """Return the groups and sides (publish, dispatch) whose sum of rates is below its target by `WriteBudget.short`."""
     sums: dict[tuple[str, str], list[int]] = {}
     for place, (group, rate, parts) in targets.items():
         there, before = in_force.get(place), owned.get(place)
@@ -312,7 +312,8 @@ def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
 
 
 def _ruling(there: InForce, original: Rate | None) -> tuple[Rate, ...]:
-    """Return the rates that would apply without Bundlekeel: the original topic policy, else `around`."""
+    """Return the rates that would apply without Bundlekeel: the original topic policy, else the limits of namespace and
+    broker (`around`)."""
     return there.around if original is None or original.free else (original,)
 
 

@@ -55,8 +55,9 @@ class GroupBrokers:
 class OwnedResourceGroup:
     """A ResourceGroup that Bundlekeel manages.
 
-    `original`: the ResourceGroup of this name before Bundlekeel; None: there was none. `attached`: the ResourceGroup
-    that each namespace was attached to before; "": none. `serving`: brokers that serve the group, for the next leader.
+    `original`: the ResourceGroup of this name before Bundlekeel; None: it did not exist. `attached`: the ResourceGroup
+    that each namespace was attached to before; "": it was not attached. `serving`: brokers that serve the group, for
+    the next leader.
     """
 
     original: ResourceGroup | None = None
@@ -79,7 +80,7 @@ class ResourceGroupWrite(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Name of the written object: a namespace (contains a slash) or a ResourceGroup (contains none)."""
+        """Name of the written object: a namespace (contains a slash) or a ResourceGroup (contains no slash)."""
         return self.namespace or self.name
 
 
@@ -107,8 +108,8 @@ class NativePlan:
     def chosen(self, most: int, tried: Mapping[str, int]) -> frozenset[ResourceGroupWrite]:
         """Return at most `most` writes, those tried the longest ago first, so that failing writes do not block others.
 
-        Includes a write only together with the write that must come before it. `tried`: the plan's number at the last
-        write of each object, by name.
+        Includes a write only together with the write that must come before it. `tried`: number of the plan that last
+        wrote each object, by the object's name.
         """
         never = -1
         needs = {put.name: tried.get(put.what, never) for put in self.sets if put.before is None}
@@ -146,10 +147,10 @@ def plan_native(
 ) -> NativePlan:
     """Plan the writes of one cycle that make ResourceGroups as the quota groups declare.
 
-    `groups`: ResourceGroups that were read, by name; None: it does not exist. They include declared groups, groups in
-    `kept`, and groups to which namespaces can return. `attached`: the current ResourceGroup of each namespace that
-    belongs or belonged to a group. `absent`: namespaces that do not exist any more. A ResourceGroup or namespace that
-    is in none of these was not read, and is not changed.
+    `groups`: ResourceGroups that were read, by name; None: the group does not exist. They include declared groups,
+    groups in `kept`, and groups to which namespaces can return. `attached`: the current ResourceGroup of each namespace
+    that belongs or belonged to a group. `absent`: namespaces that do not exist any more. A ResourceGroup or namespace
+    that these arguments omit was not read, and is not changed.
     """
     draft = _Draft(membership, groups, attached, kept, absent)
     for group in membership.groups:
@@ -232,7 +233,7 @@ class _Draft:
         return there
 
     def _goes_to(self, namespace: str, was: str) -> str:
-        """Return the ResourceGroup to which a namespace returns: `was`, or "" if that is or will be deleted."""
+        """Return the ResourceGroup to which a namespace returns: `was`, or "" if `was` is or will be deleted."""
         was = self._before_us(namespace, was)
         if was in self._declared:
             return was

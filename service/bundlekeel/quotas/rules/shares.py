@@ -43,9 +43,9 @@ class ShareTuning:
     """Parameters for computing the shares of topics.
 
     room: headroom of a topic that is not limited, as a part of its demand.
-    overcommit: part of the demand by which headroom does not count towards the limit, because most of it stays unused.
-    So the sum of shares can exceed the limit by this part. With 0, the headroom of small topics reduces the shares of
-    the largest topics.
+    overcommit: headroom up to this part of the demand does not count towards the limit, because most headroom stays
+    unused. So the sum of shares can exceed the limit by this part. With 0, the headroom of small topics reduces the
+    shares of the largest topics.
     floor: part of the limit that all idle topics together get in addition to the limit, so that they can start.
     least_messages, least_bytes: lowest share per second of any topic, even if the sum then exceeds the limit.
     burst: largest part of the limit that one topic gets beyond its demand while no other topic needs it.
@@ -224,7 +224,7 @@ class _Column:
 
 
 def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
-    """Return the shares of the topics and the levels of the groups (`Shares.level`) for one kind of rate."""
+    """Return shares of topics, and each group's level (share of topics that want more), for one kind of rate."""
     group, count = column.group, len(column.limit)
     members = np.maximum(np.bincount(group, minlength=count), 1)
     idle = column.usage <= 0
@@ -255,7 +255,8 @@ def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
 def _probes(column: _Column, busy: Ints, fair: Floats) -> Floats:
     """Return the demand to assume for topics that are limited although they got their known demand.
 
-    `busy`: indexes of the topics with throughput. `fair`: the level (`Shares.level`) of their group.
+    `busy`: indexes of the topics with throughput. `fair`: the share of topics of their group that get less than their
+    demand.
     """
     usage, streak = column.usage[busy], column.streak[busy]
     midway = usage + np.maximum(fair - usage, 0.0) / 2

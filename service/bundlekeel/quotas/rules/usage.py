@@ -124,7 +124,8 @@ class _Names(dict[str, int]):
 
 
 class Catalogue:
-    """Builds usage tables. Caches what depends only on names, because parsing half a million of them takes seconds."""
+    """Builds usage tables. Caches all values that depend only on names, as parsing half a million names takes
+    seconds."""
 
     def __init__(self) -> None:
         self._names = _Names(Membership())
@@ -239,7 +240,7 @@ def topics_of(names: Iterable[str]) -> list[str]:
 
 
 def sums(rates: Floats, key: Ints, count: int) -> Floats:
-    """Return one row per key with the sum of the rows that have it. `key`: of each row, from 0 to `count` - 1."""
+    """Return one row per key with the sum of its rows. `key`: the key of each row of `rates`, 0 to `count` - 1."""
     columns = [np.bincount(key, rates[:, column], minlength=count) for column in range(rates.shape[1])]
     return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
 

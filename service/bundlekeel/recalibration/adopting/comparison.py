@@ -14,8 +14,8 @@ class Comparison:
 
     Moves that drain or warm a broker are in both plans and are not counted. disagreement: share (0 to 1) of all moves
     that are in only one of the plans; 0 if no plan moves anything. agreement: which plans move something: both_move,
-    both_rest (none), only_live or only_shadow. regret: predicted imbalance (max/mean of the brokers' scores) after the
-    live plan minus the one after the shadow plan; above 0, the shadow plan balances better.
+    both_rest (neither plan), only_live or only_shadow. regret: predicted imbalance (max/mean of the brokers' scores)
+    after the live plan minus the imbalance after the shadow plan; above 0, the shadow plan balances better.
     """
 
     strategy: str

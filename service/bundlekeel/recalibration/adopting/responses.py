@@ -30,7 +30,7 @@ class ProposalView(Proposal):
     path: Annotated[str, Doc("path of the file below `calibration.uri`")]
     format: Annotated[int, Doc("version of the document")]
     values: Annotated[dict[str, float], Doc("proposed value of each searched parameter")]
-    previous: Annotated[dict[str, float], Doc("value that each was compared with, by parameter")]
+    previous: Annotated[dict[str, float], Doc("previous value of each searched parameter")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,8 @@ class ObjectionView(Answer):
     person: Annotated[
         str,
         Doc(
-            "whether an operator can adopt it anyway. force: with `force`; yes: without; no: never; empty: unknown",
+            "whether an operator can adopt the proposal despite this objection. force: with `force`; yes: "
+            "without `force`; no: never; empty: unknown",
             of=("", "no", "force", "yes"),
         ),
     ] = ""

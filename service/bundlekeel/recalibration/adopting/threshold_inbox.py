@@ -70,7 +70,7 @@ class ThresholdInbox:
             self._take(document)
 
     def view(self) -> Json | None:
-        """Return the newest proposal as JSON, with its path and digest; None: there is none."""
+        """Return the newest proposal as JSON, with its path and digest; None: there is no proposal."""
         if self.document is None or self.found is None:
             return None
         proposal = document_of(self.document)

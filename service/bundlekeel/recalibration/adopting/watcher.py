@@ -131,7 +131,7 @@ class Calibration:
     ) -> None:
         """Record the balance after a cycle (`leader.cycle.cycle.CycleListener`), for the trial of adopted thresholds.
 
-        Cycles of followers, cycles with an obstacle and cycles during a drain are ignored: their balance does not
+        Cycles of followers, cycles that could not act and cycles during a drain are ignored: their balance does not
         depend on the thresholds alone.
         """
         if epoch is not None:
@@ -257,7 +257,7 @@ class Calibration:
         trial."""
         objections, obstacle = [], self.gate.check(GateQuestion(action=Action.ADOPTION))
         if obstacle is not None:
-            detail = obstacle.detail or "nothing is adopted by itself then"
+            detail = obstacle.detail or "nothing is adopted automatically then"
             objections.append(Objection(code=obstacle.code, field="", detail=detail))
         adopted = desired.adopted
         if adopted is not None and adopted.digest and self._on_trial:
@@ -326,7 +326,7 @@ class Calibration:
         if remaining or inbox.document is None:
             why = [f"{item.code.value}: {item.detail}" for item in remaining]
             raise Conflict(
-                "the proposal does not come into force",
+                "the proposal is not adopted",
                 code=reason_of([item.code.value for item in remaining]),
                 difference=why,
             )
@@ -337,7 +337,7 @@ class Calibration:
         await self.shared_state.change_desired(change)
         sentence = f"{by} adopted {inbox.digest}: {changes_text} ({reason})"
         if ended is not None:
-            sentence += f". The trial of {ended.digest} ends without a result; a revert begins it again"
+            sentence += f". The trial of {ended.digest} ends without a result; a revert starts it again"
         self._record("adopted", inbox.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=inbox.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
 
@@ -398,8 +398,8 @@ class Calibration:
         values = adopted_values(self.effective_parameters.base, left)
         again = "on trial again, from the beginning" if left is not None and left.state == TRIAL else ""
         entries = [left.digest if left else "", *(f"{name} {value:g}" for name, value in sorted(values.items())), again]
-        now = ", ".join(filter(None, entries)) if values else "the settings alone"
-        sentence = f"{by} reverted {digest or 'what earlier nights adopted'}: {reason}. In force now: {now}"
+        now = ", ".join(filter(None, entries)) if values else "only the settings"
+        sentence = f"{by} reverted {digest or 'the thresholds of earlier nights'}: {reason}. In effect now: {now}"
         if by == OURSELVES:
             await self._by_ourselves(change, "reverted", digest, sentence)
         else:
@@ -511,7 +511,7 @@ def _sentence(
     if adopted is not None and adopted.digest and adopted.digest == inbox.digest:
         return f"the newest proposal is in force, {'on trial' if adopted.state == TRIAL else 'for good'}"
     if objections:
-        return f"the newest proposal does not come into force: {', '.join(item.code.value for item in objections)}"
+        return f"the newest proposal is not adopted: {', '.join(item.code.value for item in objections)}"
     if inbox.document is None:
         return inbox.error or "there is no proposal yet"
     command = f'`bundlekeel thresholds adopt --digest {inbox.digest} --reason "..."`'

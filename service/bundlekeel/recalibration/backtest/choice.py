@@ -1,4 +1,4 @@
-"""Choose the best candidate (settings to test) by some days, and confirm it by held-out days, which the search did not
+"""Choose the best candidate (settings to test) on some days, and confirm it on held-out days, which the search did not
 use."""
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def choose(
     """Return the candidate (settings) that is best on `train` and confirmed on `held_out`, else the present settings.
 
     `train`, `held_out`: numbers of blocks (hours of history). Only the best candidate is compared on `held_out`: a
-    choice among many would make these blocks part of the search. There it must not be worse (`search.worse`), and
-    certainly need fewer moves. Raises ValueError if `train` or `held_out` is empty.
+    choice among many would make these blocks part of the search. On `held_out` it must not be worse (`search.worse`),
+    and must certainly need fewer moves. Raises ValueError if `train` or `held_out` is empty.
     """
     before = tried.results[tried.present]
     first, blocks = set(train) & set(before), set(held_out) & set(before)

@@ -18,7 +18,7 @@ _DECIMALS = 3
 
 
 class BundlePieces:
-    """The bundles of one run: the recorded ones, and halves of those that the candidate split.
+    """The bundles of one run: recorded bundles, and halves of bundles that the candidate split.
 
     A bundle here is called a piece. column: index of the recorded bundle that the piece is a part of; `share`: its part
     of that bundle's traffic, 0 to 1. owner: index of its broker, -1: none yet. rank: place in the order of names, in
@@ -115,7 +115,7 @@ class OwnershipLayout:
     """Arrays of a snapshot that depend only on the owners of bundles and on which brokers are present.
 
     here: indices of the present brokers. rows: pieces (bundles or halves) in the order of the snapshot; `owner`: row of
-    each one's broker. apart: pieces that are not at their recorded broker. touched (B,): whether the load of a broker
+    each piece's broker. apart: pieces that are not at their recorded broker. touched (B,): whether the load of a broker
     differs from the recorded load for this reason.
     """
 

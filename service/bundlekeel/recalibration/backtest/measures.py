@@ -21,7 +21,7 @@ Value = bool | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Settings to test: the recorded ones with some changes.
+    """Settings to test: the recorded settings with some changes.
 
     `changes`: parameter values by Bundlekeel's names; empty: the recorded settings. `cycle_seconds`: seconds between
     two plans; 0: one plan per period.
@@ -40,8 +40,8 @@ class Candidate:
     def params(self, base: Parameters) -> Parameters:
         """Return the recorded parameters `base` with the changes.
 
-        If the changes select another strategy, it does not imitate a Pulsar release unless they also set `compat`.
-        Raises ConfigError if a name is unknown or a value is out of range.
+        If the changes select another strategy and do not set `compat`, the result has `compat` "none". Raises
+        ConfigError if a name is unknown or a value is out of range.
         """
         coerced = {name: coerce(name, value) for name, value in self.changes.items()}
         if coerced.get("strategy", base.strategy) != base.strategy:
@@ -65,9 +65,10 @@ class CandidateMeasures:
     """Sums of one candidate over some periods: `a + b` is the sum of both, `CandidateMeasures()` is empty.
 
     seconds: counted time. weighted: imbalance (max/mean - 1 of the brokers' scores) times seconds. moves, splits:
-    executed ones. moved_sessions: producers and consumers of the moved bundles. overloaded_minutes: minutes with a
-    broker above 85 %. thrash: changes of scores beyond their trend within each hour, per broker, in percent of the
-    mean. periods: counted snapshots. plans: number of plans. refused: refused bundles, summed over the plans.
+    number of executed moves and splits. moved_sessions: producers and consumers of the moved bundles.
+    overloaded_minutes: minutes with a broker above 85 %. thrash: changes of scores beyond their trend within each hour,
+    per broker, in percent of the mean. periods: counted snapshots. plans: number of plans. refused: refused bundles,
+    summed over the plans.
     """
 
     seconds: float = 0.0

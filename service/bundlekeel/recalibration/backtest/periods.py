@@ -164,7 +164,7 @@ def _same_shape(traffic: RecordedTraffic, number: int, last: int) -> bool:
 
 
 def _seconds(wall_ms: Ints) -> Floats:
-    """Return the seconds from each snapshot to the next one. The last one, and one before a gap, get the median."""
+    """Return the seconds from each snapshot to the next; the median for the last snapshot and before a gap."""
     if len(wall_ms) < 2:
         return np.full(len(wall_ms), 60.0)
     steps = np.diff(wall_ms) / 1000
@@ -174,8 +174,8 @@ def _seconds(wall_ms: Ints) -> Floats:
 
 
 class _ConditionsReader:
-    """Reads the conditions (inputs of a plan except traffic) of each period. Caches the last, as the next are often
-    equal."""
+    """Reads the conditions (inputs of a plan except traffic) of each period. Caches the last conditions, often equal to
+    the next."""
 
     def __init__(self, traffic: RecordedTraffic) -> None:
         self._traffic = traffic

@@ -115,7 +115,8 @@ def present() -> Candidate:
 
 
 def grid(strategy: str, space: SearchSpace, *, points: int = 3) -> list[Candidate]:
-    """Return a strategy's first candidates: unchanged, its main parameters combined, and each other parameter alone."""
+    """Return a strategy's first candidates: unchanged, its main parameters combined in all ways, each other parameter
+    alone."""
     own = changes_to(strategy, space.base)
     names = space.names_of(strategy)
     main = [name for name in PAIRS.get(strategy, ()) if name in names]
@@ -153,7 +154,7 @@ def neighbours(
 
 
 def together(candidates: Sequence[Candidate], base: Parameters) -> list[Candidate]:
-    """Combine each two candidates (settings) of one strategy. If both change a parameter, the first one's value
+    """Combine each two candidates (settings) of one strategy. If both change a parameter, the value of the first
     applies."""
     combined = []
     for one, other in combinations(candidates, 2):
@@ -176,10 +177,10 @@ def search(
 ) -> TriedCandidates:
     """Test the present settings and each strategy's grid, then `rounds` times the neighbours of the best candidates.
 
-    The best candidates are the first `keep` by `ranked`, and the one with the best balance that does not move more than
-    the present settings: another change of it may save moves. `blocks`: blocks that the search uses (others are held
-    out), None: all. Neighbours differ by several steps in the first round and by one in the last. `evaluate` is called
-    once per candidate. A parameter that had no effect in the grid is not changed afterwards.
+    The best candidates are the first `keep` of `ranked`, and the best-balanced candidate without more moves than the
+    present settings, because another change of that candidate may save moves. `blocks`: blocks that the search uses
+    (others are held out), None: all. Neighbours differ by several steps in the first round and by one in the last.
+    `evaluate` is called once per candidate. A parameter that had no effect in the grid is not changed afterwards.
     """
     now = present()
     first = _distinct([now, *(item for strategy in space.strategies for item in grid(strategy, space, points=points))])
@@ -222,8 +223,8 @@ def saving(
 ) -> float:
     """Return the share of moves that a candidate saves, times the chance that other blocks confirm it `TIMES` times.
 
-    0: it saves no moves. The chance ranks a certain small gain above a large one that may be luck: one additional move
-    changes all later ones.
+    0: it saves no moves. The chance ranks a certain small gain above a large gain that may be luck, because one
+    additional move changes all later moves.
     """
     before, after = tried.results[tried.present], tried.results[key]
     shared = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
@@ -234,7 +235,7 @@ def saving(
 
 
 def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
-    """Return the parameters of a strategy that did not change the results when they alone were changed."""
+    """Return the parameters of a strategy without effect: changing only this parameter did not change the results."""
     own = changes_to(strategy, space.base)
     plain = tried.results[_candidate(strategy, own).key]
     same: dict[str, bool] = {}
@@ -267,7 +268,8 @@ def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> li
 
 
 def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """Return the measure in which `after` is worse than `before` (`intervals.worse`), with both values; empty: none."""
+    """Return the measure in which `after` is worse than `before` (`intervals.worse`), with both values; empty: not
+    worse."""
     imbalance, overload = intervals.worse(intervals.sums_of(before), intervals.sums_of(after), tolerance)
     if imbalance:
         return max_mean(before.imbalance, after.imbalance)

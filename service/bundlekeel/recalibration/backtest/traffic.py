@@ -29,12 +29,12 @@ class RecordedTraffic:
     """T periods of N bundles on B brokers. Units and columns as in `model.load`.
 
     wall_ms (T,). rates (T, N, 4), float32 or float64: traffic of each bundle, 0 if no broker reported it. counts (T or
-    1, N, 3): topics, consumers, producers. owner (T, N): index of the recorded owner in `brokers`, -1: none reported
-    the bundle. usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), topics (T, B): values in brokers' reports.
-    present (T, B): whether the broker was in the snapshot. reported, started (T, B): stamps of the report and of the
-    broker's start. intervals (T or 1, B): as in `Snapshot`. per_unit (B, 6, 4): usage of a resource per message or byte
-    per second. short, long (N, 4), samples (N, 2): averages at the bundle's first report. `bundles` and `brokers` are
-    sorted.
+    1, N, 3): topics, consumers, producers. owner (T, N): index of the recorded owner in `brokers`, -1: no broker
+    reported the bundle. usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), topics (T, B): values in brokers'
+    reports. present (T, B): whether the broker was in the snapshot. reported, started (T, B): stamps of the report and
+    of the broker's start. intervals (T or 1, B): as in `Snapshot`. per_unit (B, 6, 4): usage of a resource per message
+    or byte per second. short, long (N, 4), samples (N, 2): averages at the bundle's first report. `bundles` and
+    `brokers` are sorted.
 
     start: JSON, the first period's parameters, memory, ledger and guard state by path. texts: JSON values of other
     conditions (policies, pins, cordons, excluded brokers, ...). members (T, paths): for each path of
@@ -109,7 +109,7 @@ class RecordedTraffic:
             raise HistoryError(f"no traffic of a back-test: {error!r}") from None
 
     def part(self, begin: int, end: int, averages: Averaging) -> RecordedTraffic:
-        """Return the periods from `begin` to before `end`. `averages`: those at `begin`. No array is copied."""
+        """Return the periods from `begin` to before `end`. `averages`: of the bundles at `begin`. Copies no array."""
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in _BY_PERIOD}
         cut |= {name: rows[begin:end] for name in _MAYBE if len(rows := getattr(self, name)) > 1}
         cut |= {"short": averages.short.copy(), "long": averages.long.copy(), "samples": averages.samples.copy()}

@@ -26,8 +26,8 @@ MOST_FILE_BYTES: Final = 64 << 20
 class HistoryFile:
     """One immutable file with the segments `first` to `last` of an epoch, all of one hour (`date`: YYYY-MM-DD, UTC).
 
-    A segment is usually one minute of recorded cycles. Its file is `{epoch}-{seq}.parquet`. The file of several, merged
-    after their hour, is `{epoch}-{first}-{last}.parquet`. It replaces their files, even if those still exist.
+    A segment is usually one minute of recorded cycles. Its file is `{epoch}-{seq}.parquet`. After their hour, the files
+    of several segments are merged into `{epoch}-{first}-{last}.parquet`, which replaces them even if they still exist.
     """
 
     date: str
@@ -89,7 +89,7 @@ def hour_of(wall_ms: int) -> tuple[str, int]:
 
 
 def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
-    """Return the files without those that a merged file replaces, in the order of epochs and segments."""
+    """Return the files that no merged file replaces, in the order of epochs and segments."""
     by_place: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in files:
         by_place.setdefault((file.date, file.hour, file.epoch), []).append(file)
@@ -208,13 +208,13 @@ class HistoryWal(Protocol):
     """
 
     def append(self, epoch: int, record: HistoryRecord) -> None:
-        """Write a record to the open segment, or to a new one if none of this epoch is open.
+        """Write a record to the open segment, or to a new segment if this epoch has no open one.
 
         The record is on disk when this returns, and not at all if it raises StoreError.
         """
 
     def roll(self) -> None:
-        """Close the open segment. The next record opens one."""
+        """Close the open segment. The next record opens a new segment."""
 
     def closed(self) -> list[Segment]:
         """Return the closed segments, oldest first, including segments that earlier processes left."""
@@ -262,4 +262,4 @@ class CalibrationStore(Protocol):
     """
 
     def newest(self) -> FoundDocument | None:
-        """Return the newest proposal; None: there is none. Raises StoreError if the store does not respond."""
+        """Return the newest proposal; None: there is no proposal. Raises StoreError if the store does not respond."""

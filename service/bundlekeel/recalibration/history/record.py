@@ -144,7 +144,8 @@ class HistoryRecord:
 def recorded(
     before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: CycleOutcome
 ) -> HistoryRecord:
-    """Return the record of a frame: its changes since `before`, the cycle and frame of the epoch's last record.
+    """Return the record of a frame (input of a plan): its changes since `before`, the cycle and frame of the epoch's
+    last record.
 
     If `before` is None, the record contains all values.
     """

@@ -45,7 +45,7 @@ class ReplayedCycle:
 
 
 def rebuilt(records: Iterable[HistoryRecord]) -> Iterator[RebuiltCycle]:
-    """Yield every record with its frame. The records must be in the order of epochs and cycles.
+    """Yield every record with its frame (input of its plan). The records must be in the order of epochs and cycles.
 
     If the record that the changes apply to is missing, or a checksum is wrong, there is no frame. The same is true for
     the following records, up to the next one that contains all values.

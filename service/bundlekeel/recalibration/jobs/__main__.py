@@ -43,7 +43,7 @@ Proposes thresholds from recorded history, with evidence.
 
 Reads what sidecars recorded (settings section `history`), checks every day of
 it, and plans its traffic again with other thresholds and other strategies, as
-a sidecar would. Judges on days that the search did not use. Writes
+a sidecar would. Judges the result on days that the search did not use. Writes
 OUT/DATE/report.html for operators and OUT/DATE/thresholds.json for sidecars.
 The history is not changed.
 """
@@ -359,7 +359,7 @@ def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
 
 
 def _out(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """Return the directory for results of --out, else the one from which the sidecars read proposals."""
+    """Return the directory for results: --out, else the directory from which the sidecars read proposals."""
     if parsed.out:
         return str(parsed.out)
     uri = loaded.value("calibration.uri") if loaded is not None else None

@@ -179,7 +179,10 @@ def load_dense(work_uri: str, name: str) -> RecordedTraffic:
 def build_dense(
     spark: SparkSession, blocks_to_read: Sequence[Block], inputs: BacktestInputs
 ) -> tuple[list[DenseBlock], dict[str, str]]:
-    """Store the arrays of these blocks. Returns the blocks that can be back-tested, and by date why a block cannot."""
+    """Store the arrays of these blocks, and return the blocks that can be back-tested.
+
+    The second result contains the other blocks: the reason why each cannot be back-tested, by date.
+    """
     usable: list[DenseBlock] = []
     without: dict[str, str] = {}
     for row in write_dense(blocks(spark, blocks_to_read), inputs).collect():

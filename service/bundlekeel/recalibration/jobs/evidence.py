@@ -107,4 +107,4 @@ def _proposed(inputs: EvidenceInput) -> dict[str, Proposed]:
 def unchanged_sentence(tested: Sequence[float]) -> str:
     """Return the sentence of evidence for a parameter that the proposal does not change."""
     values = ", ".join(figure(value) for value in tested[:8]) + (", ..." if len(tested) > 8 else "")
-    return f"other values were tried ({values}), and none is part of what was chosen"
+    return f"other values were tried ({values}), and the proposal contains none of them"

@@ -49,7 +49,7 @@ class UnreadableFile:
 class RecordedCycle:
     """One recorded cycle.
 
-    `status`: ok (it has a frame), double (recorded twice), misplaced (in a file of another hour) or broken.
+    `status`: ok (`frame` is its input), double (recorded twice), misplaced (in a file of another hour) or broken.
     """
 
     record: HistoryRecord
@@ -79,9 +79,9 @@ def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:
 def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle | UnreadableFile]:
     """Yield the cycles of a period, rebuilt and in order, and its unreadable files.
 
-    Duplicate cycles and cycles of another hour are yielded without a frame, so that a copied file does not make the
-    following cycles unusable. If the leader has merged files since they were listed, the merged file is read. Raises
-    StoreError if the store does not respond.
+    Duplicate cycles and cycles of another hour are yielded without a frame (input), so that a copied file does not make
+    the following cycles unusable. If the leader has merged files since they were listed, the merged file is read.
+    Raises StoreError if the store does not respond.
     """
     aside: list[RecordedCycle | UnreadableFile] = []
     instead: set[HistoryFile] = set()

@@ -93,9 +93,9 @@ def recalibrate(
 ) -> RecalibrationResult:
     """Judge the history, search for better thresholds, and write the proposal and the report.
 
-    `history`: periods from `options.newest`. Raises TooLittleHistory, BadDays or OtherCluster, and writes nothing, if
-    the history cannot be used; StoreError if a store is unreachable; ConfigError if no requested parameter can be
-    searched.
+    `history`: periods from `options.newest`. Raises TooLittleHistory, BadDays or OtherCluster if the history cannot be
+    used; nothing is written then. Raises StoreError if a store is unreachable, and ConfigError if no requested
+    parameter can be searched.
     """
     tell, begin = progress.tell, progress.begin
     tell(f"{len(history)} hours of history, {sum(item.size for item in history) / 1e6:.1f} MB")
@@ -146,7 +146,8 @@ def run_recalibration(
 
 
 def compute_report_inputs(digest: DataFrame, dates: Sequence[str], begin: Tell) -> ReportInputs:
-    """Return what the report shows about the good days: capacity of brokers, usual week, busiest namespaces."""
+    """Return the facts about the good days that the report shows: capacity of brokers, usual week, busiest
+    namespaces."""
     usable = of_days(digest, dates)
     begin("capacity of brokers")
     rows = [row.asDict() for row in capacity(usable).orderBy("broker", "resource").collect()]
@@ -235,7 +236,7 @@ def searched(
     facts: HistoryFacts,
     progress: Progress,
 ) -> tuple[EvidenceInput, Selection]:
-    """Store the blocks as arrays, search, and select thresholds that could be adopted in one night."""
+    """Store the blocks of history as arrays, search, and select thresholds that could be adopted in one night."""
     blocks = blocks_of(facts.history, facts.dates, hours=options.block_hours, warm_hours=options.warm_hours)
     progress.begin(f"rebuilding {numbered(len(blocks), 'block')}")
     try:
@@ -305,11 +306,11 @@ class Runs:
         return totals
 
     def numbers(self, dates: Sequence[str]) -> tuple[int, ...]:
-        """Return the numbers of the blocks that are on these days."""
+        """Return the numbers of the blocks of history on these days."""
         return tuple(item.number for item in self.blocks if item.date in dates)
 
     def plans(self, key: str) -> dict[str, int]:
-        """Return how often the candidate with this key planned, by day, without the warm-up."""
+        """Return the number of plans of the candidate with this key, by day, without the warm-up."""
         plans = Counter[str]()
         for item in self.blocks:
             plans[item.date] += round(self.results[key][item.number].plans)

@@ -238,7 +238,7 @@ def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mappin
 def _interval(value: BootstrapInterval, before: BootstrapInterval | None, name: str) -> str:
     """Return a mean, and its interval as a second line.
 
-    `before`: if `value` is a difference, the measure before; the difference is then shown in percent, too.
+    `before`: if `value` is a difference, the measure before the change. The difference is then shown in percent, too.
     """
     values = (value.mean, value.low, value.high)
     if name == "imbalance":
@@ -384,7 +384,8 @@ def clients_of(inputs: EvidenceInput) -> dict[str, str]:
 def block_series(
     inputs: EvidenceInput, labels: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
-    """Return the label of each held-out block, and its max/mean with the present and with the proposed thresholds."""
+    """Return the label of each held-out block of history, and its max/mean with the present and with the proposed
+    thresholds."""
     before, after = inputs.blocks[inputs.present.key], inputs.blocks[inputs.chosen.key]
     numbers = sorted(set(before) & set(after))
     return (

@@ -42,7 +42,7 @@ TOLD: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayFigures:
-    """Values by which one UTC day of history is judged: the columns of `DAYS`, and the two below.
+    """Values by which one UTC day of history is judged: the columns of `DAYS`, `lying` and `leaders`.
 
     `lying`: brokers whose reports contradict their traffic, and why. `leaders`: a sentence if several leaders recorded
     at the same time.
@@ -117,7 +117,7 @@ class BadDays(UnfitHistory):
 
 
 class OtherCluster(UnfitHistory):
-    """The history is of several clusters, or of another one than expected."""
+    """The history is of several clusters, or of another cluster than the settings name."""
 
     code = Code.OTHER_CLUSTER.value
 

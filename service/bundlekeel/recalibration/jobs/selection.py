@@ -63,7 +63,10 @@ def select(
     held_out: Collection[int],
     reach: float,
 ) -> Selection:
-    """Select the proposal among thresholds of the active strategy, and give advice about the other candidates."""
+    """Select which tested thresholds of the active strategy to propose.
+
+    The selection also contains advice if larger changes, another strategy or another cycle interval may be better.
+    """
     near = adoptable(tried)
     choice = choose(near, train=train, held_out=held_out, tolerance=depth.tolerance, seed=depth.seed)
     others = best_of_others(tried, base, train, depth.tolerance)
@@ -97,7 +100,7 @@ def check_searchable(space: SearchSpace, depth: SearchDepth) -> None:
 def find_excluded(space: SearchSpace) -> dict[str, str]:
     """Return the requested parameters that are not searched for the active strategy, and why.
 
-    If none is requested, all parameters that the strategy reads count as requested.
+    If no parameter is requested, all parameters that the strategy reads count as requested.
     """
     strategy, reasons = space.base.strategy, dict[str, str]()
     for name in space.names or searched(strategy):

@@ -52,7 +52,7 @@ REPEATED: Final = ("kind", "code", "software", "name", *_TEXTS)
 
 
 def tables_of(records: Sequence[HistoryRecord]) -> list[pa.Table]:
-    """Return one table each for cycles, brokers and bundles, all of the same schema, without empty ones."""
+    """Return one table each for cycles, brokers and bundles, all of the same schema. Empty tables are omitted."""
     tables = [_cycles(records)]
     for kind in _KINDS:
         table = _rows(kind, records)
@@ -107,7 +107,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def records_of(tables: Iterable[pa.Table]) -> list[HistoryRecord]:
-    """Convert tables from `tables_of`, or parts of them, back to records. Raises HistoryError if one is malformed."""
+    """Convert tables from `tables_of`, or parts of them, back to records. Raises HistoryError if they are malformed."""
     try:
         whole = pa.concat_tables(list(tables))
         kinds = whole.column("kind").to_numpy()

@@ -310,7 +310,7 @@ def _sync(path: Path) -> None:
 
 
 def _file(path: str, size: int) -> HistoryFile | None:
-    """Return the file of this path; None: the path is not one of a history file, or its day or hour is invalid."""
+    """Return the file of this path; None: the path is not that of a history file, or its day or hour is invalid."""
     match = _PATH.fullmatch(path)
     if match is None:
         return None

@@ -27,7 +27,7 @@ class CalibrationFolder:
         self._root = root.rstrip("/")
 
     def newest(self) -> FoundDocument | None:
-        """Return the proposal in the directory of the latest date, else the one in the root; None: there is none."""
+        """Return the proposal in the directory of the latest date, else in the root; None: there is no proposal."""
         with _answering():
             selector = pafs.FileSelector(self._root, recursive=False, allow_not_found=True)
             there = self._fs.get_file_info(selector)

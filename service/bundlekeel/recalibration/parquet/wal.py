@@ -72,7 +72,7 @@ class FileWal:
         self._sizes[segment] = before + len(data)
 
     def _take_back(self, fd: int, size: int) -> None:
-        """Truncate the segment to this size. If that fails, start a new one, since readers stop at a partial record."""
+        """Truncate the segment to this size. If that fails, start a new segment: readers stop at a partial record."""
         try:
             os.ftruncate(fd, size)
         except OSError:

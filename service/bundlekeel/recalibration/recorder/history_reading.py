@@ -61,7 +61,7 @@ class HistoryReading:
 
 
 def listing(store: HistoryStore) -> list[Json]:
-    """Return one row per history file, without files that a merged one replaces. `why`: why a file is unreadable."""
+    """Return one row per history file, without files that a merged file replaces. `why`: why a file is unreadable."""
     rows = []
     for file in in_force(store.files()):
         row: Json = {"file": file.path, "epoch": file.epoch, "segments": [file.first, file.last], "bytes": file.size}

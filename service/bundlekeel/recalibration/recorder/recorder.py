@@ -44,7 +44,8 @@ Places = tuple[HistoryWal, HistoryStore]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QueuedCycle:
-    """A cycle to record. `skipped`: number of cycles before it without a plan; `dropped`: that found the queue full."""
+    """A cycle to record. Since the cycle before it in the queue, `skipped` cycles had no plan, and `dropped` cycles
+    found the queue full."""
 
     epoch: int
     plan_input: PlanInput
@@ -69,7 +70,7 @@ class Recorder:
     """Records cycles. `places` opens the local log and the store; after a StoreError it is called again.
 
     `leads`: whether this sidecar is the leader; only a leader cleans up the store. `keep_days`: files older than this
-    are deleted; None: none are. `wal_max_bytes`: if the local log is larger, cycles are not recorded.
+    are deleted; None: no file is deleted. `wal_max_bytes`: if the local log is larger, cycles are not recorded.
     """
 
     def __init__(
@@ -131,7 +132,10 @@ class Recorder:
             try:
                 self._places = await self._in(self._writer, self._open)
             except StoreError as error:
-                _log.warning("history cannot be recorded; opening log and store again later", error=str(error))
+                _log.warning(
+                    "history is not recorded yet, because its local log or its store cannot be opened; retrying",
+                    error=str(error),
+                )
                 await asyncio.sleep(RETRY_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_on())

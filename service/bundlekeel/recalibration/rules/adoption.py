@@ -94,8 +94,10 @@ def adoption(
     now_ms: int,
     trial_seconds: float,
 ) -> Adopted:
-    """Return the adoption of the proposal `document`. Values of the present adoption `now` that still apply are
-    kept."""
+    """Return the adoption of the proposal `document`.
+
+    `now`: the present adoption. Thresholds that only `now` contains keep their values, if these still override `base`.
+    """
     earlier: Mapping[str, float] = adopted_values(base, now)
     values = {**earlier, **document.values}
     unjudged: tuple[Adopted, ...] = ()
@@ -165,8 +167,8 @@ def taken_back(
 def reverted_before(
     reverts: Mapping[str, Reverted], digest: str, values: Mapping[str, float], now_ms: int
 ) -> Reverted | None:
-    """Return the revert of the proposal with this digest, or of the same values within `REVERTED_MS`; None: there is
-    none."""
+    """Return the revert of the proposal with this digest, or of the same values within `REVERTED_MS`; None: no such
+    revert."""
     if digest in reverts:
         return reverts[digest]
     for entry in reverts.values():
@@ -180,8 +182,8 @@ def reverted_before(
 def resting(adopted: Adopted | None, reverts: Mapping[str, Reverted], person_reverted_ms: int, now_ms: int) -> str:
     """Return why nothing is adopted automatically yet; "": nothing prevents it.
 
-    `person_reverted_ms`: time of the last revert by an operator, Unix ms; 0: an operator has adopted since, or none
-    reverted.
+    `person_reverted_ms`: time of the last revert by an operator, Unix ms; 0: no operator has reverted, or an operator
+    has adopted since.
     """
     if person_reverted_ms and now_ms - person_reverted_ms < REVERTED_MS:
         days = (now_ms - person_reverted_ms) / 86_400_000

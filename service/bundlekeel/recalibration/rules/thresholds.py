@@ -149,14 +149,15 @@ class HeldOutMeasures(Answer):
     improvement."""
 
     imbalance: Annotated[
-        BootstrapInterval, Doc("max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean")
+        BootstrapInterval,
+        Doc("max/mean of score minus 1 (0: balanced), averaged over time; plans and `/state` contain max/mean"),
     ]
-    moves_per_hour: Annotated[BootstrapInterval, Doc("moves an hour by the balancer, whole cluster")]
+    moves_per_hour: Annotated[BootstrapInterval, Doc("moves per hour by the balancer, in the whole cluster")]
     thrash_per_day: Annotated[
         BootstrapInterval,
-        Doc("how far a broker's load goes up and down beyond its trend a day, in percent of the mean load"),
+        Doc("sum of the rises and falls of a broker's load beyond its trend per day, in percent of the mean load"),
     ]
-    overloaded_minutes_per_day: Annotated[BootstrapInterval, Doc("minutes a day with any broker above 85 %")]
+    overloaded_minutes_per_day: Annotated[BootstrapInterval, Doc("minutes per day with any broker above 85 %")]
 
 
 MEASURES: Final = tuple(row.name for row in fields(HeldOutMeasures))
@@ -179,8 +180,8 @@ WAY_BACK: Final = (
 class Unbroken(Answer):
     """Measures of one continuous run of the back-test over all held-out days, with each set of values."""
 
-    previous: Annotated[HeldOutMeasures, Doc("with the values that were in force")]
-    chosen: Annotated[HeldOutMeasures, Doc("with the proposed values")]
+    previous: Annotated[HeldOutMeasures, Doc("measurements with the values that were in effect")]
+    chosen: Annotated[HeldOutMeasures, Doc("measurements with the proposed values")]
 
 
 Day = Annotated[str, Doc("a day, UTC: 2026-11-21")]
@@ -190,13 +191,17 @@ Day = Annotated[str, Doc("a day, UTC: 2026-11-21")]
 class Evidence(Answer):
     """Results of the back-test. Each block of hours starts with the recorded owners of bundles."""
 
-    held_out: Annotated[tuple[Day, ...], Doc("days that the search did not see; all of this was measured on them")]
-    confidence: Annotated[float, Doc("of the intervals, a ratio: 0.95 is 95 %")]
-    previous: Annotated[HeldOutMeasures, Doc("with the values that were in force")]
-    chosen: Annotated[HeldOutMeasures, Doc("with the proposed values")]
-    difference: Annotated[HeldOutMeasures, Doc("`chosen` less `previous`, block by block: its intervals are narrower")]
-    strategies: Annotated[Mapping[str, HeldOutMeasures], Doc("other strategies on the same days, by name, to compare")]
-    unbroken: Annotated[Unbroken | None, Doc("without breaks; null: nothing would change")]
+    held_out: Annotated[tuple[Day, ...], Doc("days that the search did not use; all measurements are from these days")]
+    confidence: Annotated[float, Doc("confidence of the intervals, a ratio: 0.95 is 95 %")]
+    previous: Annotated[HeldOutMeasures, Doc("measurements with the values that were in effect")]
+    chosen: Annotated[HeldOutMeasures, Doc("measurements with the proposed values")]
+    difference: Annotated[
+        HeldOutMeasures, Doc("`chosen` minus `previous`, computed per block: its intervals are narrower")
+    ]
+    strategies: Annotated[
+        Mapping[str, HeldOutMeasures], Doc("measurements of other strategies on the same days, by name")
+    ]
+    unbroken: Annotated[Unbroken | None, Doc("measurements of one run over all these days; null: nothing would change")]
     period_seconds: Annotated[float, Doc("time between two plans of the back-test, seconds")]
 
 
@@ -208,7 +213,7 @@ class Data(Answer):
     until_ms: Annotated[int, Doc("time of its last snapshot")]
     days: Annotated[tuple[Day, ...], Doc("days that were used, in order")]
     coverage: Annotated[float, Doc("recorded part of the time between first and last day, a ratio")]
-    cycles: Annotated[int, Doc("how many recorded cycles it has")]
+    cycles: Annotated[int, Doc("number of recorded cycles")]
     bad_days: Annotated[Mapping[str, str], Doc("days that were left out, each with the reason")] = field(
         default_factory=dict
     )
@@ -295,8 +300,11 @@ class ThresholdChange(Answer):
     current: Annotated[float, Doc("the value in force")]
     proposed: Annotated[float, Doc("the value proposed")]
     # None instead of infinity, which JSON does not have.
-    steps: Annotated[float | None, Doc("how many of its range's steps away; null: no number of them leads there")]
-    evidence: Annotated[str, Doc("what the proposal rests on")] = ""
+    steps: Annotated[
+        float | None,
+        Doc("distance between both values, in steps of the parameter's range; null: not measurable in steps"),
+    ]
+    evidence: Annotated[str, Doc("evidence for the proposed value")] = ""
 
 
 def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChange, ...]:
@@ -423,14 +431,15 @@ def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]
     if not cycle or period <= 1.2 * max(SHORTEST_PERIOD_SECONDS, cycle):
         return []
     detail = (
-        f"the back-test planned each {period:g} s, and the sidecars plan more often (cycle.interval {cycle:g} s); such "
-        f"thresholds cost more than {EQUAL:.0%} of balance in 5 of 6 made-up worlds (docs/operations/recalibrate.md)"
+        f"the back-test planned each {period:g} s, and the sidecars plan more often (cycle.interval "
+        f"{cycle:g} s); such thresholds cost more than {EQUAL:.0%} of balance in 5 of 6 generated "
+        "histories (docs/operations/recalibrate.md)"
     )
     return [Objection(code=Code.OTHER_INTERVAL, field="evidence.period_seconds", detail=detail)]
 
 
 def _not_better(evidence: Evidence) -> list[Objection]:
-    """Return an objection unless imbalance, moves or overload is significantly lower and none is worse beyond `EQUAL`.
+    """Return an objection if no measure is significantly lower, or if imbalance or overload is worse beyond `EQUAL`.
 
     Overload is a few minutes per day, which a single burst of traffic changes by more than `EQUAL`. So it counts as
     worse only if the whole interval of its difference is above 0.

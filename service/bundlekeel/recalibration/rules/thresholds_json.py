@@ -66,8 +66,8 @@ def parsed(text: bytes | str) -> Thresholds:
 def thresholds_of(mapping: object) -> Thresholds:
     """Build the content of `thresholds.json` from plain values.
 
-    Raises ThresholdsError, with code, field and value, if the format is newer, a parameter is unknown, a value may not
-    be calibrated, or a type is wrong (NaN included).
+    Raises ThresholdsError, with code, field and value, if the format is too new for this release, a parameter is
+    unknown, a proposed value is out of range, or a type is wrong (NaN included).
     """
     top = _Reader(mapping, "")
     version = top.whole("format")

@@ -109,7 +109,7 @@ def test_what_was_undone_is_forgotten_after_ten_minutes() -> None:
     assert external_moves.noted(book, (), T0 + 600_000) == ExternalMoves()
 
 
-@pytest.mark.parametrize(("undone", "message"), [(False, "moved"), (True, "took back our move of")])
+@pytest.mark.parametrize(("undone", "message"), [(False, "moved"), (True, "undid Bundlekeel's move of")])
 def test_the_journal_tells_whose_move_it_was(undone: bool, message: str) -> None:
     line = ExternalMove(bundle=NAME, source=A, target=B, at_ms=T0, undone=undone).record()
     assert line["sentence"] == f"somebody else {message} {NAME}: {A} -> {B}; it is not moved for now"

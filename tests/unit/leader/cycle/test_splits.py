@@ -317,7 +317,7 @@ async def test_splits_are_in_the_plan_people_see() -> None:
     assert "not often enough" in answer.split_refusals[0].explanation
     eager = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))
     assert [(item.rule, item.broker) for item in eager.splits] == [("hot", BROKERS[0])]
-    assert "no placement can even that out" in eager.splits[0].sentence
+    assert "which no placement can balance" in eager.splits[0].sentence
 
 
 async def test_splits_are_not_begun_when_the_term_ended_with_the_moves() -> None:

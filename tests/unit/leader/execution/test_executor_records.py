@@ -61,7 +61,7 @@ async def test_every_field_of_what_was_settled(landed: str) -> None:
             destination=B,
             outcome="landed_elsewhere" if landed else "unknown",
             code=Code.LEFT_BY_EARLIER_LEADER,
-            error="left open by epoch 1",
+            error="left unfinished by the leader of epoch 1",
             landed_on=landed,
             started_wall_ms=5_000_000,
             landed_wall_ms=5_135_000 if landed else 0,
@@ -86,7 +86,7 @@ async def test_nodes_that_are_no_intents() -> None:
             successor.coordination, successor.ownership, epoch=2, clock=successor.clock, first_seen=successor.seen
         )
         assert (set(found.frozen), set(found.unreadable)) == (frozen, {intent_path(BUNDLE), "intents/what"})
-        assert found.unreadable["intents/what"] == "its name is that of no bundle"
+        assert found.unreadable["intents/what"] == "its name is not a bundle name"
         successor.clock.now += 120 + MARGIN
     assert found.settled == (
         MoveOutcome(

@@ -129,7 +129,7 @@ async def test_how_many_bundles_there_may_be(at: tuple[int, ...], most: int, mod
     if code == Code.NAMESPACE_MAXIMUM:
         assert outcome.error == "2 bundles"
     if code == Code.NOT_SUPPORTED:
-        assert outcome.error == "2 boundaries; brokers with the extensible load manager take one a split"
+        assert outcome.error == "2 boundaries; brokers with the extensible load manager accept one position per split"
 
 
 async def test_halves_are_left_to_the_broker() -> None:
@@ -156,7 +156,7 @@ async def test_when_boundaries_are_read_again() -> None:
 
     bench.metadata.__class__ = Watched
     outcome = await bench.split()
-    assert (outcome.code, outcome.error) == (Code.NOTHING_SPLIT, "the broker split nothing")
+    assert (outcome.code, outcome.error) == (Code.NOTHING_SPLIT, "the broker did not split the bundle")
     assert times == [0.0, 0.0, 0.05, 0.15, 0.35, 0.75, *(1.25 + 0.5 * n for n in range(18)), 10.0]
     assert outcome.seconds == pytest.approx(10.0)
     assert (outcome.started_wall_ms, outcome.ended_wall_ms) == (1_000_000, pytest.approx(1_010_000, abs=1))

@@ -249,7 +249,7 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
     for namespaces, result in (
         ((), None),
         (("t/ns",), None),
-        (("a/b", "c/d"), Obstacle(code=Code.NOT_TAKEN_OVER, detail="the takeover is of a/b, c/d only")),
+        (("a/b", "c/d"), Obstacle(code=Code.NOT_TAKEN_OVER, detail="the takeover covers only a/b, c/d")),
     ):
         sidecar.shared_state.takeover = replace(RECORD, namespaces=namespaces)
         assert gate.check(question) == result

@@ -51,7 +51,7 @@ async def test_the_leader_decides_whether_a_request_needs_approval() -> None:
     assert cluster.model.unloads == []
     (task,) = leader.shared_state.tasks
     assert (task["task"], task["state"]) == (left.task, "failed")
-    assert "a second operator must approve it first" in task["detail"]
+    assert "a second operator must approve the change first" in task["detail"]
 
 
 async def test_a_split_needs_approval_alike() -> None:

@@ -106,8 +106,8 @@ async def test_what_people_are_told(cluster: FakeCluster) -> None:
     assert view is not None
     assert (view.missing, view.quiet_seconds) == ([], 3.0)
     assert view.sentence == (
-        "the metadata store did not answer for 12 s; all brokers are back, quiet for 3 of 180 s without a change "
-        "of the registry, until 22:16:41Z"
+        "the metadata store did not answer for 12 s; all brokers are back; waiting for 180 s without a "
+        "change of the registry (3 s so far), until 22:16:41Z"
     )
     assert sidecar.metric("settling_after_outage_seconds").endswith(" 177.0")
     assert sidecar.metric("outages_total 1.0")

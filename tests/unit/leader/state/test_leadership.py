@@ -156,7 +156,7 @@ async def test_before_the_first_connection_nothing_is_warned_of() -> None:
     sidecar.cluster.store.suspend(sidecar.coordination)
     with structlog.testing.capture_logs() as logs:
         await sidecar.leadership.turn()
-    assert [line["event"] for line in logs] == ["leadership turn failed; retrying at the next heartbeat"]
+    assert [line["event"] for line in logs] == ["could not renew or acquire leadership; retrying at the next heartbeat"]
 
 
 class Place:

@@ -201,4 +201,4 @@ async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
     stage.leads = False
     assert (stage.live.states(), stage.live.ages()) == ({}, {})
     detail = live_loads_check(stage.live).detail
-    assert "only the leader reads them" in detail and "of extensible brokers only in mode act" in detail
+    assert "only the leader reads counters" in detail and "from extensible brokers only in mode act" in detail

@@ -204,14 +204,14 @@ async def test_as_good_as_promised_is_kept() -> None:
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
     left = (await sidecar.calibration.view()).adopted
-    assert reversion.sentence == f"ann reverted {second}: step by step. In force now: {left.digest}, {LOW} 20"
+    assert reversion.sentence == f"ann reverted {second}: step by step. In effect now: {left.digest}, {LOW} 20"
     assert (left.by, left.reason) == ("ann", f"{second} was reverted: step by step")
     # The answer was lost, and the same request comes again.
     with pytest.raises(Conflict, match="the adopted thresholds changed") as caught:
         await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
     assert caught.value.code == "changed" and sidecar.told()[-1:] == ["reverted"]
     reversion = await sidecar.calibration.revert(digest=None, reason="all of it", by="ann")
-    assert reversion.sentence == f"ann reverted {left.digest}: all of it. In force now: the settings alone"
+    assert reversion.sentence == f"ann reverted {left.digest}: all of it. In effect now: only the settings"
 
 
 async def test_it_survives_a_change_of_leader() -> None:
@@ -331,7 +331,7 @@ async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
     await sidecar.calibration.adopt(digest=adopted.digest, force=True, reason="I do", by="ann")
     await sidecar.calibration.revert(digest=None, reason="enough", by="ann")
     store.put(NEXT, proposal(sidecar, strategy="transfer"))
-    with pytest.raises(Conflict, match="does not come into force"):
+    with pytest.raises(Conflict, match="proposal is not adopted"):
         await sidecar.calibration.adopt(digest=None, force=True, reason="r", by="ann")
 
 

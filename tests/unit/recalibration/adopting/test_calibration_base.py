@@ -70,7 +70,7 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted"] and sidecar.shared_state.desired.reverted == {}
     view = await sidecar.calibration.view()
-    assert view.sentence.startswith("the newest proposal does not come into force: OtherValues")
+    assert view.sentence.startswith("the newest proposal is not adopted: OtherValues")
     assert sidecar.metric("thresholds_on_trial").endswith(" 0.0")
     sidecar.clock.offset += 20 * 3600
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(15.0, 12.5)}))
@@ -111,7 +111,7 @@ async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> 
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(22.5, 20.0)}))
     await sidecar.cycle.turn()
     made = await sidecar.calibration.adopt(digest=None, force=False, reason="b", by="ann")
-    ended = f"(b). The trial of {first} ends without a result; a revert begins it again. Once adopted"
+    ended = f"(b). The trial of {first} ends without a result; a revert starts it again. Once adopted"
     assert ended in made.sentence
     sidecar.live_on(TRIAL_SECONDS / 10, 0.10)
     said = (await sidecar.calibration.revert(digest=None, reason="c", by="ann")).sentence
