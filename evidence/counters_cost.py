@@ -32,7 +32,8 @@ from bundlekeel.model.load import BrokerEndpoint, BrokerReport
 from bundlekeel.ports import RawClusterView, TopicCounters
 from bundlekeel.pulsar.admin.client import HttpBrokerAdmin
 from bundlekeel.pulsar.admin.transport import AdminOptions
-from bundlekeel.pulsar.counters.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.pulsar.counters.demand import CounterDemand, CounterOptions
 from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.wiring.clock import SystemClock
 from dev.cluster import ClusterSpec, open_cluster

@@ -27,7 +27,8 @@ from bundlekeel.planning.memory import StrategyMemory
 from bundlekeel.planning.strategies.common import EPSILON
 from bundlekeel.planning.strategies.timing import USUAL_SECONDS, tolerance
 from bundlekeel.planning.strategies.timing import measured as measured_reports
-from bundlekeel.pulsar.counters.counters import CHANGED_SHARE, CONFIRM_READINGS, CONFIRM_SECONDS, CounterOptions
+from bundlekeel.pulsar.counters.counters import CHANGED_SHARE, CONFIRM_READINGS, CONFIRM_SECONDS
+from bundlekeel.pulsar.counters.demand import CounterOptions
 from bundlekeel.simulator.balancers import CYCLE, Bundlekeel
 from bundlekeel.simulator.cluster import VirtualCluster
 from bundlekeel.simulator.reports import BLIND_NIC, START_MS, broker_id

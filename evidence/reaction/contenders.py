@@ -44,6 +44,7 @@ class Contender:
     ours: Bundlekeel balances, with its default settings; otherwise the brokers' own shedder.
     fast: brokers measure traffic every second (dev/cluster); otherwise every minute, Pulsar's default.
     counters: where Bundlekeel reads topic counters; "brokers" is the default.
+    sensor: each broker has a sidecar that reads the byte counters of its network interface; otherwise one sidecar.
     broker_settings: other changed keys of broker.conf; `changed` describes them in few words.
     """
 
@@ -53,6 +54,7 @@ class Contender:
     ours: bool
     fast: bool
     counters: Counters = "brokers"
+    sensor: bool = False
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     changed: str = "stock"
 
@@ -61,17 +63,21 @@ class Contender:
         """Return the text of the column "settings" in the tables."""
         if self.ours:
             stock = {"brokers": "stock", "prometheus": "stock, counters of Prometheus", "off": "stock, reports only"}
-            return "fast statistics" if self.fast else stock[self.counters]
+            text = "fast statistics" if self.fast else stock[self.counters]
+            return f"{text}, local sensors" if self.sensor else text
         return "fastest they allow" if self.fast else self.changed
 
 
 def _ours(mode: Mode) -> list[Contender]:
-    def one(name: str, *, fast: bool = False, counters: Counters = "brokers") -> Contender:
+    def one(name: str, *, fast: bool = False, counters: Counters = "brokers", sensor: bool = False) -> Contender:
         full = f"ours-{mode}-{name}"
-        return Contender(name=full, title="Bundlekeel", mode=mode, ours=True, fast=fast, counters=counters)
+        return Contender(
+            name=full, title="Bundlekeel", mode=mode, ours=True, fast=fast, counters=counters, sensor=sensor
+        )
 
     return [
         one("stock"),
+        one("sensor", sensor=True),
         one("prometheus", counters="prometheus"),
         one("reports", counters="off"),
         one("fast", fast=True),

@@ -191,12 +191,12 @@ def _quiet(raw: Path) -> list[str]:
         "use, which Bundlekeel balances, differs less than the rates in max/mean."
     )
     header = (
-        *("balancer", "mode", "run", "revision", "first move, s", "seconds to even"),
+        *("balancer", "mode", "settings", "run", "revision", "first move, s", "seconds to even"),
         *("watched, s", "max/mean after", "moves"),
     )
     rows = [
         (
-            *(contender.title, contender.mode, str(result.number), result.revision),
+            *(contender.title, contender.mode, contender.statistics, str(result.number), result.revision),
             f"{min(move.at_seconds for move in result.moves):.1f}" if result.moves else "-",
             "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
             f"{result.within_seconds:.0f}",

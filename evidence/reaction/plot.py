@@ -32,7 +32,10 @@ HIGHEST = 3.1
 COLOURS = dict(
     zip(
         (contender.name for contender in CONTENDERS if not contender.fast),
-        ("#0b7285", "#0ca678", "#74b816", "#1971c2", "#7048e8", "#15aabf", "#e8590c", "#f08c00", "#c2255c"),
+        (
+            *("#0b7285", "#5c940d", "#0ca678", "#74b816", "#1971c2", "#364fc7", "#7048e8", "#15aabf"),
+            *("#e8590c", "#f08c00", "#c2255c"),
+        ),
         strict=True,
     )
 )

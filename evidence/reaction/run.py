@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dev.sidecar import Sidecar, bundlekeel, settings_for
 from dev.traffic import Traffic, TrafficReport, TrafficSpec
 from evidence.reaction.contenders import Contender
 from evidence.reaction.figures import UNEVEN_RATIO, Change, Sample, Spread, changes, even_since
+from evidence.reaction.network import network_files
 from evidence.reaction.observer import Observer
 from evidence.reaction.prometheus import prometheus
 
@@ -130,7 +131,7 @@ class Options:
 
 def run(contender: Contender, number: int, options: Options, keep: Path, say: Say) -> Result:
     """Measure `contender` once. `number`: number of the run, and seed of the traffic. `keep`: path at which
-    Bundlekeel's journal and log are stored, with the suffixes .jsonl and .log.
+    Bundlekeel's journal and log are stored, with the suffixes .jsonl and .log; those of more sidecars with -2 and -3.
 
     Raises ReactionError, ClusterError, SidecarError, TrafficError or AdminError if a step fails.
     """
@@ -196,26 +197,36 @@ def _balancer(contender: Contender, cluster: Cluster, directory: Path, keep: Pat
         more: dict[str, Any] = {} if contender.counters == "brokers" else {"counters": {"source": contender.counters}}
         if contender.counters == "prometheus":
             more["prometheus"] = {"url": stack.enter_context(prometheus(cluster, directory))}
-        yield from _bundlekeel(cluster, directory, keep, more)
+        sidecars = [more]
+        if contender.sensor:
+            files = stack.enter_context(network_files(cluster.brokers, directory))
+            sidecars = [{"counters": {"network_file": str(file)}} for file in files]
+        yield from _bundlekeel(cluster, directory, keep, sidecars)
 
 
 def _bundlekeel(
-    cluster: Cluster, directory: Path, keep: Path, more: Mapping[str, Any]
+    cluster: Cluster, directory: Path, keep: Path, settings: Sequence[Mapping[str, Any]]
 ) -> Iterator[Callable[[], object]]:
+    """Yield a function that starts one sidecar for each of these `settings`, which are added to the usual ones."""
     # Each broker has its own CPU quota and reports CPU use relative to it, so capacity need not be configured.
-    sidecar = Sidecar("sidecar", settings_for(cluster, "sidecar", directory, capacity={}, **more), directory)
-    answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "reaction")
+    names = [f"sidecar-{number}" for number in range(1, len(settings) + 1)]
+    sidecars = [
+        Sidecar(name, settings_for(cluster, name, directory, capacity={}, **more), directory)
+        for name, more in zip(names, settings, strict=True)
+    ]
+    answer = bundlekeel("takeover", "-c", str(sidecars[0].config), "--yes", "--reason", "reaction")
     if answer.returncode != 0:
         raise ReactionError(f"takeover failed:\n{answer.stdout}{answer.stderr}")
     try:
         # The start of the process counts as part of the reaction.
-        yield lambda: sidecar.start(wait=False)
+        yield lambda: [sidecar.start(wait=False) for sidecar in sidecars]
     finally:
-        sidecar.close()
-        for suffix in (".jsonl", ".log"):
-            daemon = directory / f"sidecar{suffix}"
-            if daemon.exists():
-                shutil.copyfile(daemon, keep.with_suffix(suffix))
+        for sidecar in sidecars:
+            sidecar.close()
+        for place, sidecar in enumerate(sidecars):
+            for suffix in (".jsonl", ".log"):
+                if (file := sidecar.config.with_suffix(suffix)).exists():
+                    shutil.copyfile(file, keep.with_name(f"{keep.stem}{f'-{place + 1}' if place else ''}{suffix}"))
 
 
 def _configure(cluster: Cluster, value: str) -> None:

@@ -69,6 +69,17 @@ def test_both_ways_add_the_same_parts(case: str) -> None:
     assert script in back and back.endswith("&")
 
 
+def test_only_a_sidecar_in_a_broker_pod_reads_its_network_interfaces() -> None:
+    """Also if the values add variables of their own."""
+    variable = {"name": "BUNDLEKEEL__COUNTERS__NETWORK_FILE", "value": "/proc/net/dev"}
+    more = ("--set", "extraEnv[0].name=MORE", "--set", "extraEnvFrom[0].secretRef.name=more")
+    pod = _only(_rendered(*ENABLED, *more, "--set", "sidecar.join=policy"), "PodTemplate")["template"]["spec"]
+    (sidecar,) = pod["initContainers"]
+    assert variable in sidecar["env"] and sidecar["env"][-1] == {"name": "MORE"}
+    deployment = _only(_rendered(*IMAGE), "Deployment")["spec"]["template"]["spec"]
+    assert variable not in [item for container in deployment["containers"] for item in container["env"]]
+
+
 def test_the_policy_selects_by_namespace_and_labels() -> None:
     """The name is unique in the cluster, because a policy has no namespace."""
     objects = _rendered(case="sidecar-policy")

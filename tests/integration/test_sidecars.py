@@ -94,6 +94,33 @@ def test_three_seats_and_a_bench(busy: Scene, tmp_path: Path) -> None:
         until(lambda: len(bench.get("/api/v1/brokers")) == 3, "it sees the brokers", within=30)
 
 
+def test_a_sidecar_without_a_seat_signals_a_change_of_traffic(busy: Scene, tmp_path: Path) -> None:
+    """The leader follows the signal. A file has the bytes of the network interface that a pod would have."""
+    file, began = tmp_path / "dev", time.monotonic()
+    _write_traffic(file, 0)
+    with busy.sidecars("ABCD", tmp_path, mode="recommend", counters={"network_file": str(file)}) as sidecars:
+        roles = {item.state()["role"]: item for item in sidecars}
+
+        def followed() -> bool:
+            seconds = time.monotonic() - began
+            # Ten times as much after 15 s. On a busy machine, the rate can change earlier.
+            _write_traffic(file, int(1e6 * (seconds + 9 * max(0.0, seconds - changed_at))))
+            return (
+                roles["bench"].metric("load_signals_total", result="sent") >= 1
+                and roles["leader"].metric("load_signals_total", result="followed") >= 1
+            )
+
+        changed_at = time.monotonic() - began + 15.0
+        until(followed, "the leader follows a signal", within=60)
+
+
+def _write_traffic(file: Path, received: int) -> None:
+    """Replace a file like /proc/net/dev with one whose only interface received this number of bytes."""
+    new = file.with_suffix(".new")
+    new.write_text(f"Inter-| Receive | Transmit\n face |bytes\n eth0: {received}{' 0' * 15}\n", encoding="ascii")
+    new.replace(file)
+
+
 def test_a_pause_from_anywhere(scene: Scene, tmp_path: Path) -> None:
     """Any replica accepts it, the leader obeys within two seconds, and after `resume` it finishes the work."""
     with scene.sidecars("AB", tmp_path, parameters={**EAGER, "cool_down_seconds": 0}) as sidecars:

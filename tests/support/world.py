@@ -19,6 +19,7 @@ from bundlekeel.leader.execution.executor import Executor
 from bundlekeel.leader.execution.move import ExecutorLimits
 from bundlekeel.leader.gate.gate import Gate
 from bundlekeel.leader.gate.outage import OutageWatch
+from bundlekeel.leader.load_signals import LoadSignals
 from bundlekeel.leader.state.documents import LastingRequest
 from bundlekeel.leader.state.effective_parameters import EffectiveParameters
 from bundlekeel.leader.state.leadership import Leadership
@@ -273,6 +274,7 @@ class FakeSidecar:
     calibration: Calibration
     cycle: Cycle
     planner: Planner
+    load_signals: LoadSignals
     reviews: Reviews
     executions: Executions
     operator_requests: OperatorRequests
@@ -370,6 +372,9 @@ class NoPeers:
         raise StoreError(url)
 
     async def get(self, url: str, path: str) -> Any:
+        raise StoreError(url)
+
+    async def signal_load(self, url: str) -> None:
         raise StoreError(url)
 
     async def close(self) -> None:

@@ -20,6 +20,7 @@ from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanSummary, Pla
 from bundlekeel.leader.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.leader.gate.outage import OutageWatch
 from bundlekeel.leader.gate.responses import PauseView
+from bundlekeel.leader.load_signals import LoadSignals, SignalView
 from bundlekeel.leader.runtime import Runtime
 from bundlekeel.leader.state.documents import Desired, Pause, request_record
 from bundlekeel.leader.state.effective_parameters import EffectiveParameters
@@ -72,6 +73,7 @@ class ServiceParts:
     runtime: Runtime
     operator_requests: OperatorRequests
     plans: Plans
+    load_signals: LoadSignals
     effective_parameters: EffectiveParameters
     features: Mapping[str, object]
     context: Callable[[], DoctorContext]
@@ -212,6 +214,11 @@ class Service(Readings):
     async def tasks(self) -> list[TaskView]:
         """Return the tasks: executions that operators requested, and their results."""
         return await self._p.operator_requests.tasks()
+
+    @reads
+    async def signal_load(self) -> SignalView:
+        """Read the brokers' counters early if this sidecar leads, because a sidecar noticed a change of traffic."""
+        return self._p.load_signals.receive()
 
     # --- operators' requests ---
 

@@ -426,8 +426,8 @@ class Telemetry(Protocol):
 class Peers(Protocol):
     """Client of the other sidecars' APIs.
 
-    Followers forward dry runs and questions about topics to the leader. Only the sidecar that computed a plan stores
-    it, so other sidecars read the plan there.
+    Followers send the leader dry runs, questions about topics, and signals of changed traffic. Only the sidecar that
+    computed a plan stores it, so other sidecars read the plan there.
     """
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -438,6 +438,9 @@ class Peers(Protocol):
 
     async def get(self, url: str, path: str) -> Any:
         """Return a sidecar's response to GET `/api/v1/PATH`; None: 404. Raises StoreError if it does not respond."""
+
+    async def signal_load(self, url: str) -> None:
+        """Signal changed traffic to the leader (POST `/api/v1/load-signals`). Raises StoreError if this fails."""
 
     async def close(self) -> None:
         """Close pooled connections."""

@@ -135,8 +135,8 @@ class QuotaService:
 
         None: this sidecar leads, or the leader does not respond or does not know the topic.
         """
-        leader = self._leadership.leader
-        if leader is None or not leader.url or self._p.shared_state.leading:
+        leader = self._leadership.other_leader
+        if leader is None:
             return None
         try:
             response = await self._peers.get(leader.url, f"quotas/{quote(topic, safe='')}/why")

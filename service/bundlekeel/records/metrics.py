@@ -215,6 +215,13 @@ _OWN: tuple[Metric, ...] = (
         ("broker",),
         "Age of the last reading of the counters, for each broker whose counters are used.",
     ),
+    Metric(
+        "load_signals_total",
+        "counter",
+        ("result",),
+        "Signals of changed traffic: sent to the leader, failed; at the leader: followed by early readings, ignored.",
+        ("sent", "failed", "followed", "ignored"),
+    ),
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
     Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
     Metric("imputed_fields_total", "counter", ("code",), "Fields of reports that were filled in, by code."),

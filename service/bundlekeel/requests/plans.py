@@ -18,7 +18,6 @@ from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
 from bundlekeel.leader.gate.gate import Action, GateQuestion
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.model.members import Member
 from bundlekeel.model.plan import Plan
 from bundlekeel.model.response_fields import Hash, Json
 from bundlekeel.ports import Peers
@@ -71,7 +70,7 @@ class Plans:
 
         In that case this sidecar can plan itself with the same result: it reads the same cluster and the leader's
         stored state."""
-        leader = self._leader()
+        leader = self.leadership.other_leader
         if leader is None:
             return None
         try:
@@ -123,12 +122,6 @@ class Plans:
             raise Forbidden(text, code="what-if")
         self.operator_requests.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
-    def _leader(self) -> Member | None:
-        leadership = self.leadership
-        leader = leadership.leader
-        reachable = leader is not None and leader.url and leader.id != leadership.member.id
-        return leader if reachable and not leadership.leading else None
-
     async def _find_anywhere(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
         try:
             return self.planner.find(hash_)
@@ -148,7 +141,7 @@ class Plans:
         return self.planner.find(hash_)
 
     async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:
-        own, leader = self.leadership.member.id, self._leader()
+        own, leader = self.leadership.member.id, self.leadership.other_leader
         members = {item.id: item for item in (*self.leadership.members, *([leader] if leader else []))}
         others = [item for item in members.values() if item.id != own and item.url]
         responses = await asyncio.gather(*(self.peers.plan(item.url, hash_) for item in others), return_exceptions=True)

@@ -175,6 +175,11 @@ class CountersSettings(Section):
         le=60,
         description="time between two reads after changes of the leader, brokers, bundle owners or loads",
     )
+    network_file: Path | None = Field(
+        default=None,
+        description="file with byte counters of the network interfaces that this sidecar shares with one broker, such"
+        " as `/proc/net/dev` in its pod. After a change of traffic, the leader reads all brokers early; null: not read",
+    )
     max_topics: int = Field(
         default=300_000,
         ge=0,

@@ -20,7 +20,8 @@ from bundlekeel.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.ports import Metadata
-from bundlekeel.pulsar.counters.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.pulsar.counters.demand import CounterDemand, CounterOptions
 from bundlekeel.simulator.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
 from bundlekeel.simulator.bundles import TrafficModel, build
 from bundlekeel.simulator.check import check

@@ -17,10 +17,11 @@ from bundlekeel.leader.gate.gate import Gate
 from bundlekeel.leader.gate.guard_state import GuardMemory, list_moved_brokers
 from bundlekeel.leader.gate.in_force import mode_in_force
 from bundlekeel.leader.gate.windows import Calendar
+from bundlekeel.leader.load_signals import LoadSignals
 from bundlekeel.leader.runtime import begin_term
 from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.planning.effects import EffectRules
-from bundlekeel.pulsar.counters.counters import CounterDemand
+from bundlekeel.pulsar.counters.demand import CounterDemand
 from bundlekeel.pulsar.sources.rate_signals import RateSignals
 from bundlekeel.requests.drain import DrainTracker
 from bundlekeel.requests.warm import WarmTracker
@@ -45,6 +46,7 @@ class Leading:
     """Signals that adapt the rate of moves; None: the settings turn the adaptive rate off."""
     cycle: Cycle
     planner: Planner
+    load_signals: LoadSignals
 
 
 def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
@@ -75,6 +77,9 @@ def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
         rate=rate,
         cycle=cycle,
         planner=Planner(cycle, out.clock.wall_ms, eta=drain_tracker.eta, interval_seconds=settings.cycle.interval),
+        load_signals=LoadSignals(
+            leadership=reading.leadership, peers=reading.peers, live=out.source.live, telemetry=out.telemetry
+        ),
     )
 
 

@@ -17,7 +17,8 @@ from bundlekeel.model.uris import LOOPBACK
 from bundlekeel.ports import BrokerEndpoint, Metadata, Peers
 from bundlekeel.pulsar.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
-from bundlekeel.pulsar.counters.counters import CounterOptions, LiveLoads
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.pulsar.counters.demand import CounterOptions
 from bundlekeel.pulsar.counters.prometheus_reader import PrometheusCounters, PrometheusOptions
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.pulsar.sources.extensible_source import ClusterSource, ExtensibleOptions

@@ -1,7 +1,7 @@
 """Client of the other sidecars' APIs.
 
-A follower forwards dry runs, and requests about topics of quota groups, to the leader. Any sidecar reads a plan from
-the sidecar that computed it.
+A follower sends the leader dry runs, requests about topics of quota groups, and signals of changed traffic. Any
+sidecar reads a plan from the sidecar that computed it.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class HttpPeers:
     async def get(self, url: str, path: str) -> Any:
         """Return a sidecar's response to a GET request; None: status 404. Raises StoreError if it does not respond."""
         return await self._ask("GET", url, path, params={"here": "true"})
+
+    async def signal_load(self, url: str) -> None:
+        """Signal changed traffic to the leader (POST `/api/v1/load-signals`). Raises StoreError if this fails."""
+        await self._ask("POST", url, "load-signals")
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
         """Send a request and return the JSON of the response; None: status 404. Raises StoreError if this fails."""

@@ -14,6 +14,7 @@ from bundlekeel.api.off_loop import ServiceOffLoop
 from bundlekeel.api.server import ApiServer
 from bundlekeel.api.service import Service, ServiceParts
 from bundlekeel.leader.runtime import Background, Runtime, RuntimeParts
+from bundlekeel.pulsar.counters.network_sensor import NetworkSensor
 from bundlekeel.requests.reload import Reload
 from bundlekeel.wiring.features import routes
 from bundlekeel.wiring.leading import Leading
@@ -111,6 +112,11 @@ def _tasks(leading: Leading) -> list[Background]:
         Background("outage", reading.outage.run),
         *leading.features.tasks,
     ]
+    counters = reading.loaded.settings.counters
+    network_file = reading.loaded.located(counters.network_file)
+    if network_file is not None and counters.source != "off":
+        sensor = NetworkSensor(network_file, reading.outside.clock, counters.interval, leading.load_signals.send)
+        tasks.append(Background("network sensor", sensor.run))
     if leading.rate is not None:
         tasks.append(Background("rate", leading.rate.run))
     if reading.notifications is not None:
@@ -137,6 +143,7 @@ def _service_parts(requests: Requests, runtime: Runtime) -> ServiceParts:
         runtime=runtime,
         operator_requests=requests.operator_requests,
         plans=requests.plans,
+        load_signals=leading.load_signals,
         effective_parameters=leading.effective_parameters,
         features=leading.features.services,
         context=partial(context, reading.loaded.settings, out, reading.channel),

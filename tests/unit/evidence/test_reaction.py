@@ -178,8 +178,8 @@ def test_other_pages_show_the_same_medians_and_keep_their_own_text(tmp_path: Pat
 
 
 def test_every_load_manager_meets_ours_and_a_native_shedder_with_both_settings() -> None:
-    result = {(item.title, item.mode, item.fast, item.counters) for item in CONTENDERS}
-    assert len(result) == len(CONTENDERS) == 13
+    result = {(item.title, item.mode, item.fast, item.counters, item.sensor) for item in CONTENDERS}
+    assert len(result) == len(CONTENDERS) == 15
     assert len(BY_NAME) == len(CONTENDERS)
 
 
@@ -213,7 +213,7 @@ def test_a_step_under_a_quiet_leader_has_a_section_of_its_own(tmp_path: Path) ->
     assert "running and quiet" not in page(tmp_path)
     save(_result(even_seconds=12.0, end_ratio=1.06, revision="abc"), path_of(contender, 1, QUIET.variant, tmp_path))
     assert results_of(contender, raw=tmp_path) == []
-    assert "| Bundlekeel | modular | 1 | abc | 3.0 | 12 | 900 | 1.06 | 2 |" in page(tmp_path)
+    assert "| Bundlekeel | modular | stock | 1 | abc | 3.0 | 12 | 900 | 1.06 | 2 |" in page(tmp_path)
 
 
 def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:

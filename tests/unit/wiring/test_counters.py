@@ -11,7 +11,8 @@ from bundlekeel.leader.state.takeover_record import EXCLUDED
 from bundlekeel.model.errors import AdminFault
 from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.ports import CounterReading
-from bundlekeel.pulsar.counters.counters import CounterOptions, LiveLoads
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.pulsar.counters.demand import CounterOptions
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.outside import Outside
 from tests.support.memory_admin import SHEDDING, Fault

@@ -208,6 +208,11 @@ env:
   - name: BUNDLEKEEL__JOURNAL__PATH
     value: /journal/$(POD_NAME).jsonl
   {{- end }}
+  {{- if .inBrokerPod }}
+  # The containers of a pod share its network interfaces, so their traffic is the broker's.
+  - name: BUNDLEKEEL__COUNTERS__NETWORK_FILE
+    value: /proc/net/dev
+  {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

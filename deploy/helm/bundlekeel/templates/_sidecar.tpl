@@ -8,7 +8,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 restartPolicy: Always
 args:
   {{- include "bundlekeel.runArgs" . | nindent 2 }}
-{{ include "bundlekeel.env" . }}
+{{ include "bundlekeel.env" (merge (dict "inBrokerPod" true) .) }}
 ports:
   - {name: bundlekeel, containerPort: {{ int .Values.api.port }}, protocol: TCP}
 livenessProbe:

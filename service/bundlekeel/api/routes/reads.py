@@ -13,6 +13,7 @@ from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import PAGED, Backend, before, computed, page, reply
 from bundlekeel.leader.cycle.plan_responses import PlanSummary, PlanView
+from bundlekeel.leader.load_signals import SignalView
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.check import Check
 from bundlekeel.pulsar.channel.responses import UnitView
@@ -193,6 +194,12 @@ async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> R
     """Make a plan from the leader's snapshot of the cluster, as a dry run. It changes nothing."""
     answer = await service.make_plan((body or schemas.PlanBody()).request())
     return await computed(lambda: reply(answer))
+
+
+@dry_runs.post("/load-signals", response_model=SignalView, tags=["cluster"])
+async def signal_load(service: Backend) -> Response:
+    """Let the leader read the brokers' counters early, because traffic changed. Sidecars in brokers' pods send this."""
+    return reply(await service.signal_load())
 
 
 @router.get("/plans", response_model=list[PlanSummary], tags=["plans"])

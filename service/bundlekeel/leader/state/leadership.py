@@ -96,6 +96,13 @@ class Leadership:
         """Whether this sidecar leads now, by its own deadline."""
         return self.lease_remaining > 0
 
+    @property
+    def other_leader(self) -> Member | None:
+        """The leading sidecar with the address of its API; None: this one leads, or no address is known."""
+        leader = self.leader
+        reachable = leader is not None and leader.url and leader.id != self.member.id
+        return leader if reachable and not self.leading else None
+
     def announce(self, *, url: str | None = None, settings: str | None = None) -> None:
         """Publish this sidecar's API address and digest of settings for the other sidecars."""
         member = self.member

@@ -3,7 +3,8 @@
 A reading of the counters costs the broker time (0.07 s with 24 topics, seconds with 10,000). So brokers are read rarely
 while nothing changes, and often for a while after a sign of a change: this sidecar became leader, a broker joined or
 left, a load differs from the previous one, or loads do not show recent moves yet. Between readings, the CPU time of the
-brokers is read (a probe). Probes are cheap and show a change within seconds (`CpuSignal`).
+brokers is read (a probe). Probes are cheap and show a change within seconds (`CpuSignal`). A sidecar in a broker's pod
+notices a change even earlier, and sends the leader a signal (`alarm`).
 
 While moves are executed, brokers are read rarely, because lookups at a broker that writes its counters take longer.
 A broker always rests for several times the duration of its last response. Only the leader reads counters.
@@ -29,6 +30,7 @@ from bundlekeel.model.load import BrokerEndpoint, BrokerReport, Floats
 from bundlekeel.model.names import FULL_UPPER, parse_bundle
 from bundlekeel.ports import Clock, Metadata, RawClusterView, TopicCounters
 from bundlekeel.pulsar.counters.cpu_signal import CpuSignal
+from bundlekeel.pulsar.counters.demand import CounterDemand, CounterOptions
 from bundlekeel.pulsar.work import bounded
 
 _log = structlog.get_logger(__name__)
@@ -73,34 +75,6 @@ _MOST_NAMESPACES: Final = 50_000
 _SHOWN_SECONDS: Final = 2.0
 # At the beginning of a term all brokers change from reports to counters together, or after this long.
 _TOGETHER_SECONDS: Final = 8.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterOptions:
-    """How often the counters of brokers are read; times in seconds."""
-
-    interval: float = 15.0
-    """Time between two readings of a broker while nothing changes."""
-    quick_interval: float = 3.0
-    """Time between two readings of a broker while something changes."""
-    at_once: int = 8
-    """Number of brokers that are read in parallel."""
-    max_topics: int = 300_000
-    """Counters are not read in clusters with more topics: that would take longer than load reports are old."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterDemand:
-    """Functions that return whether there is a reason to read counters, or to read them more often or less often."""
-
-    wanted: Callable[[], bool] = bool
-    """Whether readings are worth their cost now."""
-    moving: Callable[[], bool] = bool
-    """Whether loads do not show some of Bundlekeel's moves yet."""
-    in_flight: Callable[[], bool] = bool
-    """Whether moves are being executed."""
-    urgent: Callable[[], bool] = bool
-    """Whether a plan may need a new load before the next regular reading."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,7 +142,7 @@ class LiveLoads:
         options: CounterOptions,
         closing: Callable[[], Awaitable[None]] | None = None,
         cpu_seconds: Callable[[str], Awaitable[float]] | None = None,
-        demand: CounterDemand = CounterDemand(),
+        demand: CounterDemand | None = None,
     ) -> None:
         """Store the dependencies.
 
@@ -177,7 +151,7 @@ class LiveLoads:
         """
         self._closing = closing
         self._cpu_seconds = cpu_seconds
-        self.demand = demand
+        self.demand = demand or CounterDemand()
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
         self.share_of: Callable[[str], Awaitable[float | None]] = _not_asked
         self.other_assigner: Callable[[str], str] = lambda _broker: ""
@@ -198,8 +172,9 @@ class LiveLoads:
         self._together_until = float("-inf")
         self._slots = asyncio.Semaphore(options.at_once)
         self._probe_slots = asyncio.Semaphore(options.at_once)
-        # Time of the last unusual probe, and of the last one that led to readings.
-        self._unusual_at = self._alarmed_at = float("-inf")
+        # Time of the last unusual probe, and of the last alarm of each kind that led to readings.
+        self._unusual_at = float("-inf")
+        self._alarmed_at = dict.fromkeys(("probe", "signal"), float("-inf"))
 
     def register(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """Set the brokers that are alive. The counters of a restarted broker start at 0."""
@@ -227,7 +202,7 @@ class LiveLoads:
         """Read the counters of each broker when they are due, until cancelled."""
         reading = False
         while True:
-            reads = self.demand.wanted() and self._topics <= self._options.max_topics
+            reads = self._reads()
             if reads != reading:
                 self._restart()
             reading = reads
@@ -249,6 +224,19 @@ class LiveLoads:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._closing is not None:
             await self._closing()
+
+    def alarm(self, sign: Literal["probe", "signal"] = "signal") -> bool:
+        """Read the counters of each broker twice in quick succession, because of a sign of a change.
+
+        Does nothing, and returns False, if counters are not read, or if the last alarm by this kind of sign is less
+        than `CONFIRM_READINGS` intervals old. So false signs of a kind cost no more than one reading per interval.
+        """
+        now = self._clock.boot()
+        if not self._reads() or now < self._alarmed_at[sign] + CONFIRM_READINGS * self._options.interval:
+            return False
+        self._alarmed_at[sign] = now
+        self._confirm()
+        return True
 
     def fused(self, picture: RawClusterView) -> RawClusterView:
         """Return the cluster view in which newer loads from counters replace those of load reports."""
@@ -302,6 +290,9 @@ class LiveLoads:
         if self._topics <= self._options.max_topics < topics:
             _log.info("counters are not read: too many topics; load reports are used", topics=topics)
         self._topics = topics
+
+    def _reads(self) -> bool:
+        return self.demand.wanted() and self._topics <= self._options.max_topics
 
     def _restart(self) -> None:
         """Drop all readings, because this sidecar starts or stops leading."""
@@ -410,9 +401,8 @@ class LiveLoads:
             return
         sign = surprise > STRONG_SIGN * margin or now - self._unusual_at <= 1.5 * self._probe_pace()
         self._unusual_at = now
-        if sign and now >= self._alarmed_at + CONFIRM_READINGS * self._options.interval:
-            self._alarmed_at = now
-            self._confirm()
+        if sign:
+            self.alarm("probe")
 
     async def _read(self, broker: str, entry: _BrokerCounters) -> None:
         try:

@@ -16,7 +16,8 @@ from bundlekeel.model.counters import CounterReading
 from bundlekeel.model.errors import AdminFault, CodecError
 from bundlekeel.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerEndpoint, BrokerReport
 from bundlekeel.ports import Clock, RawClusterView
-from bundlekeel.pulsar.counters.counters import REFUSED_SECONDS, CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.pulsar.counters.counters import REFUSED_SECONDS, LiveLoads
+from bundlekeel.pulsar.counters.demand import CounterDemand, CounterOptions
 from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.memory_source import MemoryMetadata
 from tests.support.virtual_time import LoopClock, staged

@@ -14,7 +14,8 @@ from bundlekeel.model.extensible import LOAD_MANAGER, BundleLoads
 from bundlekeel.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
 from bundlekeel.model.names import FULL_UPPER, bundle_for_hash, parse_topic
 from bundlekeel.ports import RawClusterView
-from bundlekeel.pulsar.counters.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.pulsar.counters.demand import CounterDemand, CounterOptions
 from bundlekeel.pulsar.sources.extensible_source import ClusterSource, ExtensibleOptions
 from tests.support.builders import bundle_name, report, stored
 from tests.support.contracts.admin import Recorder

@@ -142,3 +142,52 @@ async def test_a_slow_broker_is_probed_rarely(stage: Stage) -> None:
     count = len(stage.counting.probed)
     await asyncio.sleep(210.0)
     assert len(stage.counting.probed) - count <= 2 * 11
+
+
+@played(seconds=100.0)
+async def test_an_alarm_reads_every_broker_within_seconds(stage: Stage) -> None:
+    """Twice, as after an unusual probe: the second reading contains nothing from before the change."""
+    make_slow(stage)
+    await asyncio.sleep(120.0)
+    stage.counting.carry()
+    count = len(stage.counting.asked)
+    stage.counting.rates.update({"a:8080": 2000.0, "b:8080": 1000.0})
+    assert stage.live.alarm()
+    await asyncio.sleep(9.0)
+    assert sorted(readings_since(stage, count)[:4]) == ["a:8080", "a:8080", "b:8080", "b:8080"]
+    assert stage.rate("a:8080") == pytest.approx(2000.0, rel=0.01)
+
+
+@played(seconds=100.0)
+async def test_alarms_cost_at_most_one_more_reading_per_interval(stage: Stage) -> None:
+    """Even ten of them per second."""
+    make_slow(stage)
+    await asyncio.sleep(120.0)
+    count, followed = len(stage.counting.asked), 0
+    for _ in range(3_000):
+        followed += stage.live.alarm()
+        await asyncio.sleep(0.1)
+    assert followed == 300 / 30
+    # 300 s contain 7 usual readings of each broker.
+    assert len(stage.counting.asked) - count <= 2 * (300 / 15 + 7)
+
+
+@played(seconds=100.0)
+async def test_an_alarm_is_ignored_by_a_follower(stage: Stage) -> None:
+    stage.leads = False
+    assert not stage.live.alarm()
+    stage.leads = True
+    assert stage.live.alarm()
+
+
+@played(seconds=100.0)
+async def test_an_alarm_is_followed_soon_after_an_unusual_probe(stage: Stage) -> None:
+    """Probes are often unusual without a change of traffic. They must not delay the readings after a signal."""
+    make_slow(stage)
+    await asyncio.sleep(120.0)
+    stage.counting.carry()
+    count = len(stage.counting.asked)
+    stage.counting.rates["a:8080"] = 3000.0
+    await asyncio.sleep(9.0)
+    assert len(readings_since(stage, count)) >= 4, "the probes were unusual"
+    assert stage.live.alarm()
