@@ -1740,6 +1740,12 @@ export interface SettlingView {
   why: string;
 }
 
+/** The result of a signal of changed traffic. */
+export interface SignalView {
+  /** whether the leader reads counters early; false: it did recently, or does not lead */
+  reads: boolean;
+}
+
 /** Consecutive cycles with the same verdict. */
 export interface SpellView {
   /** number of cycles */
