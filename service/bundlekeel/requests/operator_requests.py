@@ -14,6 +14,7 @@ from bundlekeel.model.calls import reads
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import SnapshotError
 from bundlekeel.model.response_fields import CODE_OR_EMPTY, Json
+from bundlekeel.pulsar.formats import external_input
 from bundlekeel.requests.cordon import Cordon
 from bundlekeel.requests.drain import Drain, DrainView
 from bundlekeel.requests.exclude import Exclude, ExclusionView
@@ -63,7 +64,7 @@ class OperatorRequests(Drain, Restart, Warm, Cordon, Pin, Exclude, Pause, Unload
         return OperationsView(
             **obstacle,
             drains=[
-                msgspec.convert(
+                external_input.convert(
                     msgspec.to_builtins(operator_request) | {"broker": broker} | progress.get(broker, {}) | without_end,
                     DrainView,
                 )
