@@ -203,11 +203,11 @@ class Cluster:
         """Send SIGCONT to a paused process."""
         self._child(name).send(signal.SIGCONT)
 
-    def terminate(self, name: str) -> None:
-        """Send SIGTERM to a process and wait for its end; after a time limit, send SIGKILL."""
+    def terminate(self, name: str, grace_seconds: float = STOP_SECONDS) -> None:
+        """Send SIGTERM to a process and wait for its end; after `grace_seconds`, send SIGKILL."""
         child = self._child(name)
         child.ask_to_stop()
-        child.wait_or_kill(STOP_SECONDS)
+        child.wait_or_kill(grace_seconds)
 
     def restart(self, name: str) -> None:
         """Stop a process (if it runs), start it with the same ports and data, wait until ready."""

@@ -94,6 +94,9 @@ class Observer:
         path = f"/admin/v2/brokers/{self._cluster}/{broker.broker_id}/ownedNamespaces"
         try:
             answer = http.get(f"{broker.web_url}{path}")
+        except httpx.ConnectError:
+            # No process listens: a stopped broker owns nothing.
+            return []
         except httpx.TransportError:
             return None
         if answer.status_code != 200:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import sys
@@ -136,6 +137,23 @@ async def test_what_is_held_lets_the_broker_stop(stage: Stage) -> None:
     stage.get_stuck(held="PutAside", held_explanation=explain("PutAside"))
     output = await stage.run("drain", BUNDLEKEEL_HELD_SECONDS="0.1")
     assert re.search(r"nothing is moved now \(PutAside: .*bundlekeel takeover.*\), \d+ left", output)
+
+
+async def test_a_short_block_does_not_end_the_wait(stage: Stage) -> None:
+    """A single high reading of the other brokers blocks all bundles for one cycle."""
+    polls = itertools.count()
+    stage.service.results["requests.operations"] = lambda view: replace(
+        view, drains=[replace(row, state="blocked", left=2) if next(polls) < 2 else row for row in view.drains]
+    )
+    async with stage.balancing():
+        assert "empty, 0 left" in await stage.run("drain")
+
+
+async def test_a_lasting_block_lets_the_broker_stop(stage: Stage) -> None:
+    stage.service.results["requests.operations"] = lambda view: replace(
+        view, drains=[replace(row, state="blocked", left=2) for row in view.drains]
+    )
+    assert "blocked, 2 left, 0 moved" in await stage.run("drain", BUNDLEKEEL_HELD_SECONDS="0.1")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A rolling restart of equal brokers on the virtual cluster: each broker is drained, stops, and starts again.
 
 The order is that of a StatefulSet: from the highest ordinal to 0. The guard's memory and the warm-ups are those of the
-sidecar.
+sidecar. Each broker's restart makes another sidecar the leader, one that has just started.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RollingRestart:
         assert isinstance(self.simulation.balancer, Bundlekeel)
         self.balancer, self.cluster, self.books = self.simulation.balancer, self.simulation.cluster, _Books()
         self.balancer.books = self.books
-        self.memory = GuardMemory(deque[dict[str, Any]])
+        self.memory, self.known = GuardMemory(deque[dict[str, Any]]), dict[str, int]()
         self.away, self.pause = away, pause
         self.warming: frozenset[str] = frozenset()
         self.peak = 0.0
@@ -99,6 +99,8 @@ class RollingRestart:
             assert cluster.now < until, "the drain does not end"
             await self._step({name})
         cluster.drain(broker)
+        # A new sidecar leads. It knows of earlier restarts only what the last leader stored.
+        self.known, self.memory = dict(self.memory.changed), GuardMemory(deque[dict[str, Any]])
         await self._pass(self.away, {name})
         cluster.start(broker)
         self.warming |= {name}
@@ -112,7 +114,7 @@ class RollingRestart:
     async def _step(self, draining: Collection[str]) -> None:
         now, shut = self.cluster.wall_ms, frozenset(draining)
         quiet = self.balancer.params.rollout_quiet_seconds
-        self.memory.see(reported(self.cluster), now, shut, quiet)
+        self.memory.see(reported(self.cluster), now, shut, quiet, known=self.known)
         self.warming |= self.memory.rolled_out(now, quiet) - shut
         self.warming -= {broker for broker, plans in self.books.ready.items() if plans >= WARM_PLANS}
         guard = GuardState(cordoned=shut, draining=shut, warming=self.warming)

@@ -19,6 +19,7 @@ from bundlekeel.model.errors import NotFound, StoreError
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Peers
+from bundlekeel.pulsar.formats import external_input
 from bundlekeel.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.quotas.report import topic_row
 from bundlekeel.quotas.requests import QuotaRequest, QuotaRequests, requests_of
@@ -83,10 +84,10 @@ class QuotaService:
             wall_ms=report.get("wall_ms"),
             cycle_seconds=self.quotas.cycle_seconds,
             problems=list(dict.fromkeys([*map(str, declared.problems), *report.get("problems", ())])),
-            writes=msgspec.convert(report.get("writes") or {}, WritesView),
+            writes=external_input.convert(report.get("writes") or {}, WritesView),
             left=left,
             explanations=explanations,
-            transport=msgspec.convert(report.get("transport") or {}, TransportView),
+            transport=external_input.convert(report.get("transport") or {}, TransportView),
             groups=[self._row(group, declared, rows.get(group.name), GroupView) for group in declared.groups],
         )
         return replace(view, sentence=sentence_of(view))
@@ -140,7 +141,7 @@ class QuotaService:
             return None
         try:
             response = await self._peers.get(leader.url, f"quotas/{quote(topic, safe='')}/why")
-            return None if response is None else msgspec.convert(response, QuotaWhyView)
+            return None if response is None else external_input.convert(response, QuotaWhyView)
         except (StoreError, msgspec.ValidationError):
             return None
 
@@ -164,7 +165,7 @@ class QuotaService:
             "limits": asdict(_limits(group)),
         }
         try:
-            return msgspec.convert(row, kind)
+            return external_input.convert(row, kind)
         except msgspec.ValidationError:
             if reported is None:
                 raise
@@ -347,7 +348,7 @@ def _topic_text(row: TopicView) -> list[str]:
 
 def topic_why(topic: str, group: str, row: Json) -> QuotaWhyView:
     """Explain the limits and the current throughput of a group's topic. `row`: the topic's row in the report."""
-    view = msgspec.convert(row, TopicView)
+    view = external_input.convert(row, TopicView)
     return _answer(topic, "topic", group, _topic_text(view), view.codes)
 
 

@@ -134,7 +134,7 @@ class ChainVerifier:
         if self._head and prev != self._head:
             return "it does not follow the line before: lines were removed, added or reordered"
         try:
-            marks = msgspec.json.decode(line, type=_Marks)
+            marks = _MARKS.decode(line)
         except msgspec.DecodeError:
             return "it is not a JSON object"
         self._begins_at = self._begins_at or prev
@@ -149,3 +149,7 @@ class ChainVerifier:
 class _Marks(msgspec.Struct):
     torn: int = 0
     lost: int = 0
+
+
+# Not built at the first use: msgspec crashes if several threads do that at the same time.
+_MARKS: Final = msgspec.json.Decoder(_Marks)

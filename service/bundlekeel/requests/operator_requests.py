@@ -12,7 +12,9 @@ from bundlekeel.leader.gate.in_force import lasts
 from bundlekeel.leader.state.documents import LastingRequest, OperatorRequest
 from bundlekeel.model.calls import reads
 from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.errors import SnapshotError
 from bundlekeel.model.response_fields import CODE_OR_EMPTY, Json
+from bundlekeel.pulsar.formats import external_input
 from bundlekeel.requests.cordon import Cordon
 from bundlekeel.requests.drain import Drain, DrainView
 from bundlekeel.requests.exclude import Exclude, ExclusionView
@@ -53,6 +55,8 @@ class OperatorRequests(Drain, Restart, Warm, Cordon, Pin, Exclude, Pause, Unload
     @reads
     async def operations(self) -> OperationsView:
         """Return all requests about brokers and bundles, with the progress of drains."""
+        if not self.shared_state.desired_known:
+            raise SnapshotError("the operators' requests have not been read yet")
         desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
         # What blocks plans also blocks drains, except for a closed time window, which is not a lasting obstacle.
         obstacle = self._held()
@@ -60,7 +64,7 @@ class OperatorRequests(Drain, Restart, Warm, Cordon, Pin, Exclude, Pause, Unload
         return OperationsView(
             **obstacle,
             drains=[
-                msgspec.convert(
+                external_input.convert(
                     msgspec.to_builtins(operator_request) | {"broker": broker} | progress.get(broker, {}) | without_end,
                     DrainView,
                 )

@@ -21,6 +21,7 @@ from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.model.plan import Plan
 from bundlekeel.model.response_fields import Hash, Json
 from bundlekeel.ports import Peers
+from bundlekeel.pulsar.formats import external_input
 from bundlekeel.requests.verb import ReviewId
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Plans:
             return None
         try:
             answer = await self.peers.make_plan(leader.url, replace(request, forwarded=True).to_json())
-            return await asyncio.to_thread(msgspec.convert, answer, PlanView)
+            return await asyncio.to_thread(external_input.convert, answer, PlanView)
         except (StoreError, msgspec.ValidationError):
             return None
 
@@ -133,7 +134,7 @@ class Plans:
                 also = f" ({', '.join(silent)} did not answer)" if silent else ""
                 raise NotFound(f"{unknown}{also}") from unknown
         try:
-            plan = await asyncio.to_thread(msgspec.convert, answer, PlanView)
+            plan = await asyncio.to_thread(external_input.convert, answer, PlanView)
             request = PlanRequest.of(plan.request)
         except (TypeError, ValueError) as error:
             raise NotFound(f"plan {hash_} is one of another version of Bundlekeel; make a new one ({error})") from error

@@ -22,6 +22,7 @@ from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
 from bundlekeel.model.response_fields import Json, Reason
 from bundlekeel.ports import Clock, Coordination
+from bundlekeel.pulsar.formats import external_input
 from bundlekeel.requests.verb import Verb
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class Reviews:
     def _view(self, item: ReviewProposal) -> ReviewView:
         state = self._state(item)
         fields = msgspec.to_builtins(item) | {"state": state, "actions": ACTIONS.get(state, ())}
-        return msgspec.convert(fields, ReviewView)
+        return external_input.convert(fields, ReviewView)
 
     async def _decide(self, id_: str, change: Callable[[ReviewProposal], ReviewProposal]) -> ReviewProposal:
         def changed(items: list[ReviewProposal]) -> list[ReviewProposal]:

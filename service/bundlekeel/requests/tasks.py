@@ -15,6 +15,7 @@ from bundlekeel.model.calls import reads
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import Conflict, NotFound, StoreError
 from bundlekeel.model.response_fields import Json
+from bundlekeel.pulsar.formats import external_input
 from bundlekeel.requests.verb import Verb
 
 # A request to stop a task is deleted after this time, when the task has ended long ago.
@@ -47,12 +48,12 @@ class Tasks(Verb):
                 await shared_state.refresh()
         ids = {item.get("task") for item in shared_state.tasks}
         waiting = [task_of(id_, body, "waiting") for id_, body in requests if id_ not in ids]
-        return msgspec.convert([*shared_state.tasks, *waiting], list[TaskView])
+        return external_input.convert([*shared_state.tasks, *waiting], list[TaskView])
 
     @reads
     async def task(self, task: str) -> TaskView:
         """Return one task. Raises NotFound if there is no such task."""
-        return msgspec.convert(await self._task_json(task), TaskView)
+        return external_input.convert(await self._task_json(task), TaskView)
 
     async def _task_json(self, task: str) -> Json:
         row = self._task(task)

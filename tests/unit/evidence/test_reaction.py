@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from xml.etree import ElementTree
 
+import httpx
 import pytest
 
+from dev.cluster.spec import broker_info
+from dev.traffic import Traffic, TrafficSpec
 from evidence.reaction.contenders import CONTENDERS, Contender
 from evidence.reaction.figures import (
     Sample,
@@ -22,6 +28,7 @@ from evidence.reaction.figures import (
     owners_of,
     rates,
 )
+from evidence.reaction.observer import Observer
 from evidence.reaction.page import (
     END,
     MARK,
@@ -73,6 +80,17 @@ def test_everything_on_one_broker_is_as_many_times_the_mean_as_there_are_brokers
     assert max_over_mean([9.0, 0.0, 0.0]) == 3.0
     assert max_over_mean([2.0, 2.0, 2.0]) == 1.0
     assert max_over_mean([0.0, 0.0]) == 0.0
+
+
+def test_only_a_broker_that_does_not_listen_owns_nothing() -> None:
+    """Rule: a broker that does not respond in time may still own its bundles."""
+    spec = TrafficSpec(service_url="pulsar://127.0.1.1:1", admin_url="http://127.0.1.1:1")
+    with socket.create_server(("127.0.1.1", 0)) as server, httpx.Client(timeout=0.1) as http:
+        broker = broker_info(1, server.getsockname()[1], 1, "bind")
+        observer = Observer(cast(Traffic, SimpleNamespace(spec=spec, prepare=list)), [broker], "local")
+        assert observer._owned(http, broker) is None
+        server.close()
+        assert observer._owned(http, broker) == []
 
 
 def test_load_is_what_clients_got_through_given_to_the_owner() -> None:

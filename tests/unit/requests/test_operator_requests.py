@@ -41,6 +41,18 @@ async def test_a_request_whose_answer_was_lost_may_be_sent_again() -> None:
             await end()
 
 
+async def test_unread_requests_are_not_none() -> None:
+    """Rule: a sidecar that has just started must not report that there is no drain: its hook would not end it."""
+    leader, _ = await both()
+    await leader.service.requests.drain(B1, dry_run=False, **WHO)
+    other = FakeSidecar(leader.cluster, "c")
+    await other.coordination.start()
+    with pytest.raises(SnapshotError, match="requests have not been read yet"):
+        await other.service.requests.operations()
+    await other.shared_state.refresh()
+    assert [row.broker for row in (await other.service.requests.operations()).drains] == [B1]
+
+
 async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
     leader, other = await both()
     await other.service.requests.cordon(B2, **WHO)

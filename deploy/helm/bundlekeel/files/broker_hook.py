@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 REASON = "the broker's container stops (preStop)"
 BY = "broker hook"
 SECONDS = 20.0
-# What holds back every move may have ended since the last cycle: it counts once it has lasted this long.
+# What blocks the moves may end in the next cycle, such as a high reading: it counts once it has lasted this long.
 HELD_SECONDS = float(os.environ.get("BUNDLEKEEL_HELD_SECONDS", "20"))
 
 
@@ -116,11 +116,13 @@ def drain(until):
             return "the drain was ended by somebody"
         # None before the first cycle, and while the broker does not list its bundles.
         left = "an unknown number of bundles" if row["left"] is None else row["left"]
-        if row["state"] in ("empty", "blocked"):
+        held, blocked = operations.get("held"), row["state"] == "blocked"
+        free = free if held or blocked else time.monotonic()
+        lasts = time.monotonic() > free + HELD_SECONDS
+        if row["state"] == "empty" or (blocked and lasts):
             return f"{broker} {row['state']}, {left} left, {row['moved']} moved"
-        free = free if operations.get("held") else time.monotonic()
-        if time.monotonic() > free + HELD_SECONDS:
-            return f"nothing is moved now ({operations['held']}: {operations['held_explanation']}), {left} left"
+        if lasts:
+            return f"nothing is moved now ({held}: {operations['held_explanation']}), {left} left"
         seconds = until - time.monotonic()
         if seconds <= 0:
             return f"out of time, {left} left"

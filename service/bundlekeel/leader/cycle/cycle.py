@@ -236,8 +236,13 @@ class Cycle:
         self.status.snapshot, self.status.picture = snapshot, picture = await self.observer.snapshot()
         takeover = self.shared_state.takeover
         self.guard_memory.see(
-            picture, snapshot.wall_ms, self.shared_state.desired.drains, self.params.rollout_quiet_seconds
+            picture,
+            snapshot.wall_ms,
+            self.shared_state.desired.drains,
+            self.params.rollout_quiet_seconds,
+            known=self.cycle_state.changed_ms,
         )
+        self._change(replace(self.cycle_state, changed_ms=dict(self.guard_memory.changed)))
         self.admin.set_endpoints(picture.endpoints)
         await self.config.refresh(picture.endpoints)
         self.config.demand_configuration_store()

@@ -1,7 +1,7 @@
 """State of the guard (the limits on moves): what happened in earlier cycles, and the maintenance windows.
 
-Every replica maintains this state. Followers plan as well, and the next leader must know recently restarted brokers.
-Moves of the last hour come from the shared records, so they survive a change of leader.
+Every replica maintains this state, because followers plan as well. Moves of the last hour come from the shared records,
+and restarts of brokers also from the leader's state: a sidecar that restarts with its broker must know earlier ones.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Reversible
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from bundlekeel.leader.gate.windows import Calendar
@@ -72,15 +73,25 @@ class GuardMemory:
         self._drains: dict[str, tuple[float, int]] = {}
 
     def see(
-        self, picture: RawClusterView, now_ms: int, drains: Collection[str] = (), quiet_seconds: float = 0.0
+        self,
+        picture: RawClusterView,
+        now_ms: int,
+        drains: Collection[str] = (),
+        quiet_seconds: float = 0.0,
+        *,
+        known: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Compare a snapshot with the previous one, and record which brokers joined, left or restarted.
 
+        `known`: changes that the leader has recorded, for the first snapshot of this replica.
         A roll-out ends after `quiet_seconds` without a change (`rollout_quiet_seconds`; 0: no roll-outs). A drain
         (`drains`: the drained brokers) that begins earlier prolongs the roll-out until the drained broker is back."""
         here = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
         if self._here is None:
-            self._since_ms = now_ms
+            self._since_ms, self.changed = now_ms, dict(known)
+            # A roll-out that has ended was reported then.
+            ended_ms = now_ms - int(1000 * quiet_seconds)
+            self._rolled_ms = max((at for at in known.values() if at <= ended_ms), default=0)
         else:
             started = {report.broker_id: report.started_ms for report in picture.reports}
             for broker in self._differing(self._here, here, {**here, **started}):

@@ -17,8 +17,8 @@ from bundlekeel.planning.splitting.children import RecentSplit
 class CycleState:
     """State that a cycle passes to the next cycle, and a leader to the next leader.
 
-    `brokers`: registered brokers of the last cycle. `completed_ms`: time of the last completed cycle of a leader
-    (`CycleReport.completed`); 0: never."""
+    `brokers`: registered brokers of the last cycle. `changed_ms`: time of the last start, stop or restart by broker.
+    `completed_ms`: time of the last completed cycle of a leader (`CycleReport.completed`); 0: never."""
 
     cycle: int = 0
     memory: StrategyMemory = field(default_factory=StrategyMemory)
@@ -27,6 +27,7 @@ class CycleState:
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
     recent_splits: Mapping[str, RecentSplit] = field(default_factory=dict)
     brokers: tuple[str, ...] = ()
+    changed_ms: Mapping[str, int] = field(default_factory=dict)
     completed_ms: int = 0
     effects: EffectRecords = field(default_factory=EffectRecords)
     external_moves: ExternalMoves = field(default_factory=ExternalMoves)

@@ -269,7 +269,7 @@ def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
 def _demand(shape: type[T], value: object, what: str) -> T:
     """Return `value` converted to `shape`. Raises CodecError if a type differs, also for numbers as strings."""
     try:
-        return msgspec.convert(value, shape)
+        return external_input.convert(value, shape)
     except msgspec.ValidationError as error:
         raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
 

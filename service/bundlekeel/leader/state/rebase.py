@@ -20,6 +20,8 @@ def rebased(value: T, by_ms: int) -> T:
 
 
 def _shift(name: str, value: Any, by_ms: int) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _shift(name, item, by_ms) for key, item in value.items()}
     if name.endswith("_ms") or name in _REPORTED:
         return value + by_ms if value else value
     if name in _DATED:
@@ -28,8 +30,6 @@ def _shift(name: str, value: Any, by_ms: int) -> Any:
         return replace(
             value, **{item.name: _shift(item.name, getattr(value, item.name), by_ms) for item in fields(value)}
         )
-    if isinstance(value, Mapping):
-        return {key: _shift("", item, by_ms) for key, item in value.items()}
     if isinstance(value, tuple):
         return tuple(_shift("", item, by_ms) for item in value)
     return value

@@ -118,6 +118,11 @@ class SharedState:
         return self._leadership.leading
 
     @property
+    def desired_known(self) -> bool:
+        """Whether `desired` was read. Only then an empty one means that there are no requests."""
+        return DESIRED in self._stamps
+
+    @property
     def takeover_known(self) -> bool:
         """Whether `takeover` was read. Only then None means that there was no takeover."""
         return self._takeover_seen and not self.unreadable.get(TAKEOVER)

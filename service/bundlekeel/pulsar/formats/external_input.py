@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ INFLATED_BYTES: Final = 4 * 1024 * 1024
 LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
 GROWTH_BYTES: Final = 64 * 1024 * 1024
 
+_BUILDING: Final = threading.Lock()
+_BUILT: Final = set[object]()
 # Fields with times in ms whose names do not end with `_ms`, also as the values of a mapping.
 _TIMES: Final = frozenset({"reported", "compared", "undone", "reverted"})
 # Documents also contain squares of rates, which have this limit.
@@ -128,6 +131,23 @@ def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False
         raise unreadable(what, error) from None
 
 
+def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
+    """Return a JSON value as a value of type `kind`. Raises msgspec.ValidationError."""
+    return msgspec.convert(value, prepared(kind), strict=strict)
+
+
+def prepared(kind: type[T]) -> type[T]:
+    """Return `kind` after msgspec has built its fields.
+
+    msgspec builds them at the first use, and the process crashes if several threads do so at the same time.
+    """
+    with _BUILDING:
+        if kind not in _BUILT:
+            msgspec.json.Decoder(kind)
+            _BUILT.add(kind)
+    return kind
+
+
 def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exact: bool = False) -> T:
     """Return the JSON in `data` as a value of type `kind`, with clean strings. Numbers and booleans may be strings.
 
@@ -138,8 +158,8 @@ def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exac
     try:
         if _is_plain(data, limit):
             with contextlib.suppress(UnicodeDecodeError):
-                return msgspec.json.decode(data, type=kind, strict=False)
-        return msgspec.convert(load(data, what=what, limit=limit, exact=exact, finite=True), kind, strict=False)
+                return msgspec.json.decode(data, type=prepared(kind), strict=False)
+        return convert(load(data, what=what, limit=limit, exact=exact, finite=True), kind, strict=False)
     except msgspec.ValidationError as error:
         raise unreadable(what, error, code=Code.WRONG_TYPE) from None
     except (ValueError, OverflowError, RecursionError) as error:

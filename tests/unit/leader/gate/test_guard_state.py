@@ -89,6 +89,17 @@ def test_changes_are_forgotten() -> None:
     assert guard_memory.changed == {}
 
 
+def test_the_leaders_changes_are_known() -> None:
+    """Rule: changes before the first snapshot come from the leader. A roll-out that has ended is not reported again."""
+    guard_memory = GuardMemory(deque[dict[str, Any]])
+    known = {"a": NOW_MS - 60_000, "b": NOW_MS - 59_999}
+    guard_memory.see(picture(a=EARLY, b=EARLY), NOW_MS, (), QUIET, known=known)
+    assert guard_memory.rolled_out(NOW_MS, QUIET) == frozenset()
+    assert guard_memory.rolled_out(NOW_MS + 1, QUIET) == {"b"}
+    guard_memory.see(picture(a=EARLY), NOW_MS + 5, (), QUIET, known=known)
+    assert guard_memory.changed == {"a": NOW_MS - 60_000, "b": NOW_MS + 5}, "its own changes count from then on"
+
+
 QUIET = 60.0
 
 
@@ -252,6 +263,26 @@ async def test_the_hour_survives_a_change_of_leader() -> None:
     after = await second.cycle.turn()
     assert len(second.cycle.plan_input(second.cycle.snapshot).guard.last_hour) == 2  # type: ignore[arg-type]
     assert after.outcomes == []
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_sidecar_that_starts_in_a_roll_out_knows_it(leads: bool) -> None:
+    """Rule: sidecars restart with their brokers. A new one knows the brokers that restarted before, from the leader."""
+    cluster = FakeCluster()
+    first = await FakeSidecar(cluster).lead()
+    await first.cycle.turn()
+    cluster.source.remove(BROKERS[2])
+    await first.cycle.turn()
+    cluster.publish()
+    await first.cycle.turn()
+    if leads:
+        await first.coordination.close()
+    second = await FakeSidecar(cluster, "b").lead()
+    await second.cycle.turn()
+    assert second.cycle.snapshot is not None
+    guard = [item.cycle.plan_input(second.cycle.snapshot).guard for item in (first, second)]
+    assert guard[1].changed_brokers == guard[0].changed_brokers and guard[1].changed_brokers.keys() == {BROKERS[2]}
+    assert guard[1].rolling_ms == guard[0].rolling_ms
 
 
 async def test_a_broker_that_goes_and_comes_holds_the_plan() -> None:
