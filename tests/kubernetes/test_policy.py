@@ -278,6 +278,7 @@ def test_the_plugin_of_kubectl_finds_a_sidecar(namespace: Namespace, tmp_path: P
     (tmp_path / "kubectl").write_text(f'#!/bin/sh\n[ "$1" = exec ] && exec echo "$@"\nexec {kubectl} "$@"\n')
     (tmp_path / "kubectl").chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(namespace.kubernetes.kubeconfig)}
+    path["KUBECACHEDIR"] = str(tmp_path)
     command = [str(ROOT / "deploy" / "kubectl" / "kubectl-bundlekeel"), "-n", namespace.name, "plan", "-o", "json"]
 
     def run() -> subprocess.CompletedProcess[str]:
