@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import typer
 
 from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exit_codes import BAD_NEWS
+from bundlekeel.cli.exit_codes import BAD_NEWS, CliError
 from bundlekeel.cli.output import Output, typed
 from bundlekeel.cli.session import (
     LimitOption,
@@ -36,7 +37,10 @@ def status(session: Session) -> None:
     def fetch(client: Client) -> Any:
         ready, lines = client.probe("readyz")
         answer = {"state": client.get("state"), "ready": ready, "checks": lines, "brokers": client.get("brokers")}
-        answer["operations"] = client.get("operations")
+        answer["operations"] = {}
+        # Right after its start the sidecar has not read the requests yet, but its state is worth showing.
+        with suppress(CliError):
+            answer["operations"] = client.get("operations")
         if session.output is not Output.TABLE:
             answer["bundles"] = client.get("bundles", limit=_STATUS_BUNDLES)
         return answer

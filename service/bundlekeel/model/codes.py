@@ -88,8 +88,8 @@ class Code(ExplainedCode):
     SETTLING_AFTER_OUTAGE = "SettlingAfterOutage", "after an outage nothing moves until all brokers are back and stable"
     PUT_ASIDE = (
         "PutAside",
-        "the failsafe job turned the brokers' own shedding on again, so Bundlekeel stopped; `bundlekeel "
-        "takeover --again` restarts it",
+        "the failsafe job turned the brokers' own shedding on again, so Bundlekeel stopped; "
+        "`bundlekeel takeover` with `--again` restarts it",
     )
     SECOND_BALANCER = (
         "SecondBalancer",
@@ -129,7 +129,7 @@ class Code(ExplainedCode):
     EXCLUDED = "Excluded", "the settings or an operator exclude the bundle, or its broker, from moves"
     NOT_TAKEN_OVER = (
         "NotTakenOver",
-        "Bundlekeel has taken over only some namespaces, not the bundle's; `bundlekeel takeover --namespace` adds it",
+        "Bundlekeel has taken over only some namespaces, not the bundle's; `takeover` with `--namespace` adds it",
     )
     V1_NAMESPACE = (
         "V1Namespace",

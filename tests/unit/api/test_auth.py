@@ -31,7 +31,7 @@ from tests.support.spied import Spied
 from tests.unit.api.test_routes import client
 
 REASON = {"reason": "test", "by": "mallory"}
-DRY_RUNS = ("/api/v1/plans", "/api/v1/assignments")
+DRY_RUNS = ("/api/v1/plans", "/api/v1/assignments", "/api/v1/load-signals")
 
 
 @pytest.fixture(scope="module")

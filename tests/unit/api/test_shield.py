@@ -18,7 +18,7 @@ from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 
-READ_ONLY_POSTS = {"/api/v1/plans", "/api/v1/assignments"}
+READ_ONLY_POSTS = {"/api/v1/plans", "/api/v1/assignments", "/api/v1/load-signals"}
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_security_headers_are_everywhere(http: httpx.AsyncClient) -> None:
 
 
 async def test_without_authentication_nothing_on_tcp_changes_anything(http: httpx.AsyncClient) -> None:
-    """The OpenAPI of the TCP app has no other write than the dry run, and the routes are really not there."""
+    """The OpenAPI of the TCP app has no other write than dry runs and signals, and the routes are really not there."""
     paths = (await http.get("/api/v1/openapi.json")).json()["paths"]
     writes = {path for path, item in paths.items() if set(item) - {"get", "head"}}
     assert writes == READ_ONLY_POSTS

@@ -117,7 +117,7 @@ def test_a_takeover_as_the_last_one(tmp_path: Path) -> None:
     assert (wiring.namespaces, wiring.calls) == (("shop/orders",), [("takeover", ("off", "r", "ann", False))])
     for more in (("--namespace", "a/b"), ("--split", "off")):
         both = run(wiring, tmp_path, "takeover", "--again", "--dry-run", *more)
-        assert both.exit_code == 2 and "omit them" in both.stderr
+        assert both.exit_code == 2 and "omit these two options" in both.stderr
     assert len(wiring.calls) == 1
 
 

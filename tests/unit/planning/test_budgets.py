@@ -82,7 +82,7 @@ def test_when_the_hour_frees(limit: int, ages: tuple[int, ...], frees: int | Non
     moves = [move(number) for number in range(2)]
     _, refused = admit(moves, Parameters(**WIDE, max_moves_per_hour=limit), build_state(*ages), NOW_MS)
     assert refused[-1].frees_ms == (0 if frees is None else NOW_MS + frees)
-    assert ("allows none" in refused[-1].detail) == (frees is None)
+    assert ("allows no moves" in refused[-1].detail) == (frees is None)
 
 
 @pytest.mark.parametrize(("limit", "words"), [(-1, ""), (0, "it allows no moves"), (2, "2 used"), (3, "")])

@@ -53,9 +53,11 @@ def looked_up(plan_input: PlanInput, result: PlanResult) -> list[str]:
         draft=draft, ledger=result.ledger, policies=plan_input.policies, placement=plan_input.params.placement
     )
     choice = assign(inputs, names[plan_input.seed % len(names)], non_persistent=plan_input.seed % 7 == 0)
-    lines = [f"lookup of {short(choice.bundle)}: {short(choice.chosen)} {choice.code or ''} by {choice.placement}"]
+    lines = [
+        f"lookup of {short(choice.bundle)}: {short(choice.chosen or '')} {choice.code or ''} by {choice.placement}"
+    ]
     for step in choice.steps:
-        dropped = "".join(f" -{short(name)} {code}" for name, code in step.dropped.items())
+        dropped = "".join(f" -{short(item.broker)} {item.code}" for item in step.dropped)
         lines.append(f"{step.name}: {' '.join(map(short, step.candidates))}{dropped} {step.note}".strip())
     return lines
 

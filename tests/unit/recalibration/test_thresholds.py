@@ -297,7 +297,7 @@ def test_both_intervals_are_named() -> None:
     (objections,) = checked(thresholds_of(body), Parameters(), AdoptionRules(interval_seconds=60.0), NOW_MS)
     assert objections.field == "evidence.period_seconds"
     assert "each 300 s" in objections.detail and "cycle.interval 60 s" in objections.detail
-    cost = re.search(r"they (cost .* made-up worlds)", (ROOT / "docs/operations/recalibrate.md").read_text())
+    cost = re.search(r"they (cost .* generated histories)", (ROOT / "docs/operations/recalibrate.md").read_text())
     assert cost
     output = cost[1].replace(" %", "%")
     assert objections.detail.endswith(f"; such thresholds {output} (docs/operations/recalibrate.md)")

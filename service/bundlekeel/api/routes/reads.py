@@ -76,8 +76,8 @@ RecordsSinceMs = Annotated[
 UntilMs = Annotated[int, Query(ge=0, description="end of the period, Unix ms; 0: now")]
 
 router = router_for("viewer", responses=PROBLEMS)
-# Dry runs change nothing, so the journal does not record them. They need the role operator, because they use much
-# computing time of the leader.
+# Dry runs and signals change nothing, so the journal does not record them. They need the role operator, because they
+# use much computing time of the leader.
 dry_runs = router_for("operator", responses=BODY_PROBLEMS)
 
 

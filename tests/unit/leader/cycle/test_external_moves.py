@@ -112,7 +112,7 @@ def test_what_was_undone_is_forgotten_after_ten_minutes() -> None:
 @pytest.mark.parametrize(("undone", "message"), [(False, "moved"), (True, "undid Bundlekeel's move of")])
 def test_the_journal_tells_whose_move_it_was(undone: bool, message: str) -> None:
     line = ExternalMove(bundle=NAME, source=A, target=B, at_ms=T0, undone=undone).record()
-    assert line["sentence"] == f"somebody else {message} {NAME}: {A} -> {B}; it is not moved for now"
+    assert line["sentence"] == f"another tool {message} {NAME}: {A} -> {B}; it is not moved for now"
     assert (line["source"], line["destination"], line["undone"], line["wall_ms"]) == (A, B, undone, T0)
 
 

@@ -206,7 +206,7 @@ async def test_assignments_answer_without_touching_anything() -> None:
     await sidecar.cycle.turn()
     before = len(sidecar.admin.calls), dict(cluster.model.owners)
     (row,) = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000")
-    assert (row.chosen, row.candidates, row.state, row.owner) == (BROKERS[1], [BROKERS[1]], "unowned", None)
+    assert (row.chosen, row.candidates, row.state, row.owner) == (BROKERS[1], (BROKERS[1],), "unowned", None)
     dropped = next(step for step in row.steps if step.name == "policies").dropped
     assert {(item.broker, item.code) for item in dropped} == {(b, "NotInPolicy") for b in (BROKERS[0], BROKERS[2])}
     assert len(await ask_assignments(sidecar, "t/new")) == 4
@@ -247,7 +247,7 @@ async def test_assignments_of_a_partial_takeover(mode: str) -> None:
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
     ours, other = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000", "t/other/0x00000000_0x40000000")
-    assert (ours.placement, ours.chosen, ours.code, ours.candidates) == ("round_robin", None, None, list(BROKERS))
+    assert (ours.placement, ours.chosen, ours.code, ours.candidates) == ("round_robin", None, None, BROKERS)
     assert ours.sentence == "any of the candidates, by round_robin among 3"
     default = "least_resource_usage" if mode == "extensible" else "least_long_term_message_rate"
     assert (other.placement, other.chosen in BROKERS) == (default, True)
@@ -286,7 +286,7 @@ async def test_assignments_of_a_group_nobody_has_loaded() -> None:
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
     (row,) = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000")
-    assert row.candidates == list(BROKERS[1:])
+    assert row.candidates == BROKERS[1:]
 
 
 async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:

@@ -115,7 +115,7 @@ async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> 
     assert ended in made.sentence
     sidecar.live_on(TRIAL_SECONDS / 10, 0.10)
     said = (await sidecar.calibration.revert(digest=None, reason="c", by="ann")).sentence
-    assert said.endswith(f"In force now: {first}, {LOW} 20, on trial again, from the beginning")
+    assert said.endswith(f"In effect now: {first}, {LOW} 20, on trial again, from the beginning")
     view = (await sidecar.calibration.view()).adopted
     assert (view.digest, view.state, view.trial.seconds) == (first, "trial", 0.0)
     sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
