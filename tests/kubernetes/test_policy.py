@@ -251,6 +251,7 @@ def test_the_notes_name_limits_of_the_namespace(namespace: Namespace) -> None:
     namespace.kubectl("create", "-f-", stdin=json.dumps(apache()))
     arguments = (str(CHART), "-f", str(values_file("sidecar-policy")))
     assert "LimitRange" not in namespace.helm("install", *arguments)
+    _until_joined(namespace)
     _limited(namespace, "LimitRange", {"limits": [{"type": "Container", "max": {"memory": "256Mi"}}]})
     notes = namespace.helm("upgrade", *arguments)
     (command,) = [line for line in notes.splitlines() if "--dry-run=server" in line]
@@ -261,7 +262,6 @@ def test_the_notes_name_limits_of_the_namespace(namespace: Namespace) -> None:
         ended = subprocess.run(command, shell=True, env=programs, capture_output=True, text=True, check=False)
         return ended.stdout + ended.stderr
 
-    _until_joined(namespace)
     assert "maximum memory usage per Container is 256Mi, but limit is 512Mi" in check()
     namespace.helm("upgrade", *arguments, "--set", "sidecar.resources.limits.memory=256Mi")
     end = time.monotonic() + 60
