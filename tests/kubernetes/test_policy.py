@@ -255,11 +255,11 @@ def test_the_notes_name_limits_of_the_namespace(namespace: Namespace) -> None:
     _limited(namespace, "LimitRange", {"limits": [{"type": "Container", "max": {"memory": "256Mi"}}]})
     notes = namespace.helm("upgrade", *arguments)
     (command,) = [line for line in notes.splitlines() if "--dry-run=server" in line]
-    programs = {"KUBECONFIG": str(namespace.kubernetes.kubeconfig)}
-    programs["PATH"] = f"{namespace.kubernetes.programs}:{os.environ['PATH']}"
+    path = f"{namespace.kubernetes.programs}:{os.environ['PATH']}"
+    own = os.environ | {"KUBECONFIG": str(namespace.kubernetes.kubeconfig), "PATH": path}
 
     def check() -> str:
-        ended = subprocess.run(command, shell=True, env=programs, capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, shell=True, env=own, capture_output=True, text=True, check=False)
         return ended.stdout + ended.stderr
 
     assert "maximum memory usage per Container is 256Mi, but limit is 512Mi" in check()
