@@ -101,7 +101,8 @@ def control_plane(*, api_server: Sequence[str] = ()) -> Iterator[ControlPlane]:
         client = ("--kubeconfig", str(kubernetes.kubeconfig))
         alone = ("--leader-elect=false", "--secure-port=0")
         keys = ("--root-ca-file", str(kubernetes.ca), "--service-account-private-key-file", "server.key")
-        start("kube-controller-manager", *client, *alone, *keys)
+        # kwok sends no heartbeats. Without them nodes, and for ever their pods, are not ready after 50 seconds.
+        start("kube-controller-manager", *client, *alone, *keys, "--node-monitor-grace-period=24h")
         start("kube-scheduler", *client, *alone)
         rules = [f"--config={file}" for file in (HERE / "kwok.yaml", *sorted((programs / "stages").iterdir()))]
         start("kwok", *client, "--manage-all-nodes=true", *rules)

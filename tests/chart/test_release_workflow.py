@@ -130,7 +130,7 @@ def test_images_are_for_both_architectures() -> None:
 def test_nothing_is_published_before_everything_passed() -> None:
     """The fast gate alone starts no cluster."""
     jobs = _jobs()
-    assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == ["make test"]
+    assert [step["run"] for step in jobs["test"]["steps"] if "run" in step][-1:] == ["make test"]
     # What an owner forgot ends the run in a minute, not after the gate.
     first, *steps = [step["run"] for step in jobs["check"]["steps"] if "run" in step]
     assert first == 'test -n "$REGISTRY"' and "dev.release check" in steps[steps.index("make check") - 1]

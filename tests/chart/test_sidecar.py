@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -47,20 +50,13 @@ def test_a_policy_where_the_cluster_serves_it(arguments: list[str], version: str
 
 @pytest.mark.parametrize("case", cases_with_values())
 def test_both_ways_add_the_same_parts(case: str) -> None:
-    """Container, volumes and mounts have one definition. The hooks differ: values cannot set a postStart.
-
-    A broker starts even if a Secret or ConfigMap is missing, because each of these volumes is optional.
-    """
+    """Container, volumes and mounts have one definition. The hooks differ: values cannot set a postStart."""
     policy = _only(_rendered(*IMAGE, "--set", "sidecar.join=policy", case=case), "PodTemplate")["template"]["spec"]
     objects = _rendered(*IMAGE, "--set", "sidecar.join=values", case=case)
     (text,) = [o["data"]["broker-values.yaml"] for o in objects if "broker-values.yaml" in o.get("data", {})]
     values = yaml.safe_load(text)["broker"]
     assert policy["initContainers"] == values["initContainers"]
     assert policy["volumes"] == values["extraVolumes"]
-    sources = [
-        item for volume in policy["volumes"] for item in (volume, *volume.get("projected", {}).get("sources", ()))
-    ]
-    assert all(item[kind].get("optional") for item in sources for kind in ("configMap", "secret") if kind in item)
     (broker,) = policy["containers"]
     assert broker["volumeMounts"] == values["extraVolumeMounts"]
     *_, back = broker["lifecycle"]["postStart"]["exec"]["command"]
@@ -78,6 +74,45 @@ def test_only_a_sidecar_in_a_broker_pod_reads_its_network_interfaces() -> None:
     assert variable in sidecar["env"] and sidecar["env"][-1] == {"name": "MORE"}
     deployment = _only(_rendered(*IMAGE), "Deployment")["spec"]["template"]["spec"]
     assert variable not in [item for container in deployment["containers"] for item in container["env"]]
+
+
+SOURCES = ("secret", "configMap", "secretKeyRef", "configMapKeyRef", "secretRef", "configMapRef")
+OWN = {
+    "extraEnv": [{"name": f"A_{key}", "valueFrom": {f"{key}KeyRef": {"name": "s", "key": "k"}}} for key in SOURCES[:2]],
+    "extraEnvFrom": [{f"{key}Ref": {"name": "s"}} for key in SOURCES[:2]],
+    "extraVolumes": [
+        {"name": "a", "secret": {"secretName": "s"}},
+        {"name": "b", "configMap": {"name": "s"}},
+        {"name": "c", "projected": {"sources": [{key: {"name": "s"}} for key in SOURCES[:2]]}},
+    ],
+}
+
+
+def _references(part: object) -> Iterator[Object]:
+    """Yield every reference to a Secret or ConfigMap in a part of a pod."""
+    if isinstance(part, list):
+        for item in part:
+            yield from _references(item)
+    elif isinstance(part, dict):
+        for key, item in part.items():
+            if key in SOURCES:
+                yield item
+            yield from _references(item)
+
+
+@pytest.mark.parametrize("join", ["policy", "values"])
+def test_no_missing_secret_or_config_map_keeps_a_broker_from_starting(join: str, tmp_path: Path) -> None:
+    """Each reference in a broker pod is optional, also those in an operator's own values."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(OWN), encoding="utf-8")
+    objects = _rendered(*IMAGE, "-f", str(file), "--set", f"sidecar.join={join}", case="jwt-tls")
+    if join == "policy":
+        part = _only(objects, "PodTemplate")
+    else:
+        (part,) = [yaml.safe_load(o["data"][file]) for o in objects for file in o.get("data", {}) if "broker-v" in file]
+    references = list(_references(part))
+    assert len(references) >= 16
+    assert [item for item in references if item.get("optional") is not True] == []
 
 
 def test_the_policy_selects_by_namespace_and_labels() -> None:

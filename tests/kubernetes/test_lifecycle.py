@@ -51,7 +51,8 @@ def test_a_release_from_install_to_uninstall(case: str, namespace: Namespace, re
     assert namespace.of_release() == names
     jobs = _run_cron_jobs(namespace, first)
 
-    namespace.deploy("upgrade", following)
+    # Without this flag and without values of its own (`default`) Helm keeps the previous ones.
+    namespace.deploy("upgrade", following, "--reset-values")
     second = namespace.manifest()
     assert namespace.of_release() == {name_of(item) for item in second} | _kept(first)
 

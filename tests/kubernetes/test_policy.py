@@ -204,12 +204,19 @@ def _revision(namespace: Namespace, name: str) -> Any:
         (["extraVolumeMounts[0].name=absent", "extraVolumeMounts[0].mountPath=/a"], "absent"),
         (["extraEnv[0].name=A", "extraEnv[0].valeu=b"], "valeu"),
         (["pulsar.jwt.existingSecret=absent"], "there is no Secret absent in namespace"),
-        (["journal.existingClaim=absent"], "there is no PersistentVolumeClaim absent in namespace"),
+        (["journal.existingClaim=absent"], "journal.existingClaim: there is no bound PersistentVolumeClaim absent"),
+        (
+            ["extraVolumes[0].name=v", "extraVolumes[0].persistentVolumeClaim.claimName=absent"],
+            "extraVolumes: .* absent",
+        ),
+        (["extraVolumes[0].name=v", "extraVolumes[0].csi.driver=absent"], "there is no CSIDriver absent"),
+        (["journal.existingClaim=once"], "journal.existingClaim: claim once is ReadWriteOnce"),
     ],
 )
 def test_values_that_would_stop_brokers_are_refused(values: list[str], message: str, namespace: Namespace) -> None:
     """At the install, and at an upgrade, which leaves the policy that was there."""
     changes = [argument for value in values for argument in ("--set", value)]
+    namespace.create_claims({"once"}, "ReadWriteOnce")
     with pytest.raises(CommandError, match=message):
         _install(namespace, *changes)
     assert namespace.name not in namespace.kubectl("get", POLICIES, "-o", "name")
@@ -218,6 +225,49 @@ def test_values_that_would_stop_brokers_are_refused(values: list[str], message: 
     with pytest.raises(CommandError, match=message):
         namespace.helm("upgrade", str(CHART), "-f", str(values_file("sidecar-policy")), *changes)
     assert "bundlekeel" in _names(_admit(namespace, pod_of(apache())))
+
+
+def _limited(namespace: Namespace, kind: str, spec: Object) -> None:
+    """Create an object that limits the pods of the namespace."""
+    item = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "limit"}, "spec": spec}
+    namespace.kubectl("create", "-f-", stdin=json.dumps(item))
+
+
+def test_a_quota_does_not_refuse_the_sidecar(namespace: Namespace) -> None:
+    """Such a quota refuses each pod that has a container without requests and limits."""
+    _install(namespace)
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    hard = {f"{kind}.{name}": "10Gi" for kind in ("requests", "limits") for name in amounts}
+    _limited(namespace, "ResourceQuota", {"hard": hard})
+    namespace.kubectl("wait", "quota/limit", "--for=jsonpath={.status.hard}", f"--timeout={PATIENCE}s")
+    broker = container("pulsar-broker", resources={"limits": amounts})
+    assert _names(_admit(namespace, pod_of(operator(), containers=[broker]))) == ["bundlekeel"]
+    with pytest.raises(CommandError, match=r"must specify limits\.cpu for: pulsar-broker"):
+        _admit(namespace, pod_of(operator(), containers=[container("pulsar-broker")]))
+
+
+def test_the_notes_name_limits_of_the_namespace(namespace: Namespace) -> None:
+    """Their command shows whether the server accepts a broker with its sidecar."""
+    namespace.kubectl("create", "-f-", stdin=json.dumps(apache()))
+    arguments = (str(CHART), "-f", str(values_file("sidecar-policy")))
+    assert "LimitRange" not in namespace.helm("install", *arguments)
+    _until_joined(namespace)
+    _limited(namespace, "LimitRange", {"limits": [{"type": "Container", "max": {"memory": "256Mi"}}]})
+    notes = namespace.helm("upgrade", *arguments)
+    (command,) = [line for line in notes.splitlines() if "--dry-run=server" in line]
+    path = f"{namespace.kubernetes.programs}:{os.environ['PATH']}"
+    own = os.environ | {"KUBECONFIG": str(namespace.kubernetes.kubeconfig), "PATH": path}
+
+    def check() -> str:
+        ended = subprocess.run(command, shell=True, env=own, capture_output=True, text=True, check=False)
+        return ended.stdout + ended.stderr
+
+    assert "maximum memory usage per Container is 256Mi, but limit is 512Mi" in check()
+    namespace.helm("upgrade", *arguments, "--set", "sidecar.resources.limits.memory=256Mi")
+    end = time.monotonic() + 60
+    while "pod/check created" not in (answer := check()):
+        assert time.monotonic() < end, answer
+        time.sleep(0.2)
 
 
 def test_the_two_commands_of_the_readme(namespace: Namespace) -> None:

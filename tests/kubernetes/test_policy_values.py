@@ -38,6 +38,11 @@ LOOSE: dict[str, list[Object]] = {
         {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}},
         {"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
     ],
+    "extraEnvFrom": [
+        {"secretRef": {"name": "s"}},
+        {"prefix": "P_", "configMapRef": {"name": "s"}},
+        {"secretRef": {"nam": "s"}},
+    ],
     "extraVolumes": [
         {"name": "v", "emptyDir": {"sizeLimit": "lots"}},
         _VOLUME,
@@ -46,7 +51,16 @@ LOOSE: dict[str, list[Object]] = {
         {"name": "v"},
         {"name": "v", "csi": {"driver": "a.example", "readOnly": True, "volumeAttributes": {"ttl": "1", "in": "x"}}},
         {"name": "v", "secret": {"secretName": "s", "defaultMode": 256, "items": [{"key": "k", "path": "../k"}]}},
-        {"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}]}},
+        {
+            "name": "v",
+            "projected": {
+                "sources": [
+                    {"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}},
+                    {"secret": {"name": "s"}},
+                    {"configMap": {"name": "s", "items": [{"key": "k", "path": "p"}]}},
+                ]
+            },
+        },
         {
             "name": "v",
             "ephemeral": {

@@ -25,6 +25,7 @@ BY_HELM = {
     "history.existingClaim=x": "history.existingClaim",
     "ingress.enabled=true": "ingress.hosts",
     "sidecar.runAsUser=0": "/sidecar/runAsUser",
+    "sidecar.resources.limits.cpu=null": "/sidecar/resources/limits",
 }
 
 

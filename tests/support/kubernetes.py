@@ -90,10 +90,12 @@ class Namespace:
             time.sleep(0.5)
         return more
 
-    def create_claims(self, names: set[str]) -> None:
-        """Create a volume claim for each name, with a volume. The scheduler places no pod without it."""
+    def create_claims(self, names: set[str], mode: str = "ReadWriteMany") -> None:
+        """Create a volume claim for each name, with a volume, and wait until it is bound. The scheduler places no pod
+        without it.
+        """
         for name in names:
-            size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+            size, modes = {"storage": "1Gi"}, [mode]
             volume = f"{self.name}-{name}"
             claim = {
                 "accessModes": modes,
@@ -104,6 +106,7 @@ class Namespace:
             spec = {"capacity": size, "accessModes": modes, "hostPath": {"path": "/none"}}
             items = [_object("PersistentVolume", volume, spec), _object("PersistentVolumeClaim", name, claim)]
             self.kubectl("create", "-f-", stdin=yaml.safe_dump_all(items))
+            self.kubectl("wait", f"pvc/{name}", "--for=jsonpath={.status.phase}=Bound", f"--timeout={PATIENCE}s")
 
 
 def _object(kind: str, name: str, spec: Object) -> Object:

@@ -134,11 +134,26 @@
 {{- if and (eq (include "bundlekeel.join" .) "policy") (lookup "v1" "Namespace" "" .Release.Namespace) -}}
 {{- range $value, $name := dict "pulsar.jwt.existingSecret" $v.pulsar.jwt.existingSecret "pulsar.tls.caSecret" $v.pulsar.tls.caSecret
   "pulsar.tls.certSecret" $v.pulsar.tls.certSecret "pulsar.sasl.existingSecret" $v.pulsar.sasl.existingSecret
-  "api.auth.existingSecret" $v.api.auth.existingSecret "api.tls.existingSecret" $v.api.tls.existingSecret
-  "history.existingClaim" $v.history.existingClaim "journal.existingClaim" $v.journal.existingClaim -}}
-{{- $kind := ternary "PersistentVolumeClaim" "Secret" (hasSuffix "Claim" $value) -}}
-{{- if and $name (not (lookup "v1" $kind $.Release.Namespace $name)) -}}
-{{- fail (printf "%s: there is no %s %s in namespace %s, which the sidecars need: create it first" $value $kind $name $.Release.Namespace) -}}
+  "api.auth.existingSecret" $v.api.auth.existingSecret "api.tls.existingSecret" $v.api.tls.existingSecret -}}
+{{- if and $name (not (lookup "v1" "Secret" $.Release.Namespace $name)) -}}
+{{- fail (printf "%s: there is no Secret %s in namespace %s, which the sidecars need: create it first" $value $name $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- range include "bundlekeel.brokerVolumes" (merge (dict "journals" true) .) | fromYamlArray -}}
+{{- $value := get (dict "bundlekeel-history" "history.existingClaim" "bundlekeel-journal" "journal.existingClaim") .name | default "extraVolumes" -}}
+{{- with dig "persistentVolumeClaim" "claimName" "" . -}}
+{{- $claim := lookup "v1" "PersistentVolumeClaim" $.Release.Namespace . -}}
+{{- if ne (dig "status" "phase" "" $claim) "Bound" -}}
+{{- fail (printf "%s: there is no bound PersistentVolumeClaim %s in namespace %s, and broker pods would wait for it: create and bind it first" $value . $.Release.Namespace) -}}
+{{- end -}}
+{{- if not (contains "Many" (join " " $claim.spec.accessModes)) -}}
+{{- fail (printf "%s: claim %s is %s, so broker pods on other nodes would wait for it: name a ReadWriteMany claim" $value . (join " " $claim.spec.accessModes)) -}}
+{{- end -}}
+{{- end -}}
+{{- with dig "csi" "driver" "" . -}}
+{{- if not (lookup "storage.k8s.io/v1" "CSIDriver" "" .) -}}
+{{- fail (printf "extraVolumes: there is no CSIDriver %s, and broker pods would wait for it: install it first" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -8,7 +8,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 restartPolicy: Always
 args:
   {{- include "bundlekeel.runArgs" . | nindent 2 }}
-{{ include "bundlekeel.env" (merge (dict "inBrokerPod" true) .) }}
+{{ include "bundlekeel.optional" (include "bundlekeel.env" (merge (dict "inBrokerPod" true) .) | fromYaml) }}
 ports:
   - {name: bundlekeel, containerPort: {{ int .Values.api.port }}, protocol: TCP}
 livenessProbe:
@@ -24,14 +24,29 @@ volumeMounts:
   {{- include "bundlekeel.volumeMounts" . | nindent 2 }}
 {{- end }}
 
-{{/* The volumes that the sidecar and the hook add to a broker pod. A missing Secret, ConfigMap or key must not keep the
-     broker from starting: the files are optional, and without them the sidecar stops with a clear error. */}}
-{{- define "bundlekeel.brokerVolumes" -}}
-{{- $volumes := include "bundlekeel.volumes" . | fromYamlArray }}
-{{- range $volumes }}
-{{- range list .secret .configMap }}{{ if . }}{{ $_ := set . "optional" true }}{{ end }}{{ end }}
+{{/* A part of a broker pod as YAML, with every reference to a Secret or ConfigMap optional. A missing object or key must not
+     keep the broker from starting: without it the sidecar stops with a clear error. */}}
+{{- define "bundlekeel.optional" -}}
+{{- include "bundlekeel.setOptional" . -}}
+{{- toYaml . -}}
 {{- end }}
-{{ toYaml $volumes }}
+
+{{- define "bundlekeel.setOptional" -}}
+{{- if kindIs "slice" . -}}
+{{- range . }}{{ include "bundlekeel.setOptional" . }}{{ end -}}
+{{- else if kindIs "map" . -}}
+{{- range $key, $item := . -}}
+{{- include "bundlekeel.setOptional" $item -}}
+{{- if and (kindIs "map" $item) (has $key (list "secret" "configMap" "clusterTrustBundle" "secretKeyRef" "configMapKeyRef" "fileKeyRef" "secretRef" "configMapRef")) -}}
+{{- $_ := set $item "optional" true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The volumes that the sidecar and the hook add to a broker pod. */}}
+{{- define "bundlekeel.brokerVolumes" -}}
+{{ include "bundlekeel.optional" (include "bundlekeel.volumes" . | fromYamlArray) }}
 {{- if .Values.sidecar.drain.enabled }}
 - name: bundlekeel-hook
   configMap:
