@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.recalibration.history.ports import HistoryFile, HistoryStore, hour_of, in_force, records_in_force
@@ -60,7 +59,7 @@ class RecordedCycle:
 
 def open_store(uri: str) -> HistoryStore:
     """Return the store at a directory or URI. Raises StoreError if there is no such file system."""
-    return ParquetStore(uri if "://" in uri else Path(uri))
+    return ParquetStore(uri)
 
 
 def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:
