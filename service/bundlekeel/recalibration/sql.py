@@ -10,8 +10,6 @@ import duckdb
 from bundlekeel.model.errors import ConfigError, HistoryError
 from bundlekeel.recalibration.parquet.tables import TABLES, history_rows, table_of, unreadable
 
-# DuckDB may not access files, and a query cannot change that.
-_CLOSED = {"enable_external_access": "false", "lock_configuration": "true"}
 _ROWS = "history_rows"
 
 
@@ -20,7 +18,8 @@ def query(uri: str, sql: str, *, since_ms: int | None = None, until_ms: int | No
 
     Raises ConfigError if the query is wrong, and the errors of `read_history`.
     """
-    with duckdb.connect(config=_CLOSED) as database:
+    # DuckDB may not access files, and a query cannot change that.
+    with duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"}) as database:
         try:
             if [item.type for item in database.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
                 raise ConfigError("the query is not one SELECT", field="sql", value=sql, allowed="one SELECT")
@@ -45,7 +44,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 def _explained(error: duckdb.Error, sql: str) -> ConfigError | HistoryError:
     text = str(error)
-    if _ROWS in text:
+    if "stream registered as" in text:
         return unreadable(error)
     if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
         text = re.sub(r"\nDid you mean .*", "", text) + f"\ntables: {', '.join(TABLES)}"
