@@ -107,10 +107,10 @@ format: packages ## Format the sources
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 lock: packages ## Resolve the dependencies anew into requirements/*.lock (hashes, no registry address); needs uv
-	uv pip compile pyproject.toml --extra topics --extra history --extra otel --extra spark --group dev $(LOCKED) -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra topics --extra history --extra otel --extra spark --extra sql --group dev $(LOCKED) -o requirements/dev.lock
 	uv pip compile pyproject.toml --extra topics --extra history $(LOCKED) -o requirements/runtime.lock
 	uv pip compile pyproject.toml --extra topics --extra history --extra otel -c requirements/runtime.lock -c requirements/dev.lock $(LOCKED) -o requirements/otel.lock
-	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock $(LOCKED) -o requirements/spark.lock
+	uv pip compile pyproject.toml --extra history --extra spark --extra sql -c requirements/dev.lock $(LOCKED) -o requirements/spark.lock
 	uv pip compile pyproject.toml --extra topics --group demo -c requirements/dev.lock $(LOCKED) -o requirements/demo.lock
 	uv pip compile --group mutation -c requirements/dev.lock $(LOCKED) -o requirements/mutation.lock
 	for group in java go node audit; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done

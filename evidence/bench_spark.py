@@ -34,9 +34,10 @@ from bundlekeel.recalibration.history.frames import plain
 from bundlekeel.recalibration.jobs import backtest as spark_backtest
 from bundlekeel.recalibration.jobs.backtest import BacktestInputs, DenseBlock
 from bundlekeel.recalibration.jobs.blocks import blocks_of, warm_of
-from bundlekeel.recalibration.jobs.periods import open_store, periods_of
+from bundlekeel.recalibration.jobs.periods import periods_of
 from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.jobs.session import session
+from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_model import World, dense
 from dev.history_worlds import write
 from dev.markdown import table
@@ -87,7 +88,7 @@ class Large:
 def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
     """Record a history of `days` days below `folder` and return its directory. A complete history is used again."""
     place = folder / f"{brokers}x{bundles}x{days}"
-    if len(open_store(str(place)).files()) < 24 * days:
+    if len(ParquetStore(place).files()) < 24 * days:
         started = time.monotonic()
         write(World(days=days, brokers=brokers, bundles=bundles), place)
         tell(f"{place.name}: {days} days of history written in {time.monotonic() - started:.0f} s")
@@ -98,7 +99,7 @@ def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed,
     """Rebuild all snapshots of a history and plan them on a new Spark cluster. Return the durations and the rebuilt
     blocks.
     """
-    periods = periods_of(open_store(str(history)).files())
+    periods = periods_of(ParquetStore(history).files())
     dates = sorted({item.date for item in periods})[:days]
     blocks = blocks_of(periods, dates, hours=6, warm_hours=1)
     params = {f"params.{name}": value for name, value in plain(Parameters()).items()}

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bundlekeel.recalibration.jobs.periods import open_store, periods_of
+from bundlekeel.recalibration.jobs.periods import periods_of
 from bundlekeel.recalibration.jobs.read import digests, periods
 from bundlekeel.recalibration.jobs.session import session
+from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_model import World
 from dev.history_worlds import write
 from dev.java import spark_environment
@@ -77,4 +78,4 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def digested(spark: SparkSession, folder: Path) -> DataFrame:
     """The digest of all history in a folder."""
-    return digests(periods(spark, periods_of(open_store(str(folder)).files())), str(folder))
+    return digests(periods(spark, periods_of(ParquetStore(folder).files())), str(folder))

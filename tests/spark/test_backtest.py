@@ -16,7 +16,8 @@ from bundlekeel.recalibration.history.frames import plain
 from bundlekeel.recalibration.history.record import dumped
 from bundlekeel.recalibration.jobs import backtest, quality
 from bundlekeel.recalibration.jobs.blocks import blocks_of, dense, warm_of
-from bundlekeel.recalibration.jobs.periods import open_store, periods_of
+from bundlekeel.recalibration.jobs.periods import periods_of
+from bundlekeel.recalibration.parquet import ParquetStore
 from tests.spark.conftest import SMALL, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")
@@ -39,7 +40,7 @@ def candidates(count: int) -> list[Candidate]:
 def test_the_same_as_without_spark(spark: SparkSession, small: Path, tmp_path: Path) -> None:
     """Every candidate on every block comes to what the plain function makes of it, to the last bit."""
     before = hashes(small)
-    store = open_store(str(small))
+    store = ParquetStore(small)
     blocks = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
     assert [(block.date, len(block.periods)) for block in blocks] == [
         ("2023-11-13", 12),
@@ -68,7 +69,7 @@ def test_j13_all_blocks_in_one_course(spark: SparkSession, small: Path, tmp_path
     """There is one task per candidate. Ownership goes from block to block and agrees with the run without Spark to the
     last bit.
     """
-    store, place = open_store(str(small)), ground(small, tmp_path)
+    store, place = ParquetStore(small), ground(small, tmp_path)
     blocks = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
     there, _ = backtest.build_dense(spark, blocks, place)
     tried = candidates(2)
@@ -91,7 +92,7 @@ def test_more_candidates_shuffle_nothing(
     spark: SparkSession, small: Path, small_digest: DataFrame, tmp_path: Path
 ) -> None:
     """Bytes that Spark shuffles stay the same, none, for two candidates and for twelve."""
-    blocks = blocks_of(periods_of(open_store(str(small)).files()), DATES[:1], hours=6, warm_hours=1)
+    blocks = blocks_of(periods_of(ParquetStore(small).files()), DATES[:1], hours=6, warm_hours=1)
     there, _ = backtest.build_dense(spark, blocks, ground(small, tmp_path))
 
     def shuffled(name: str, work: Any) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -113,6 +115,28 @@ def export(
 
 
 @guarded
+def sql(
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="One SELECT from cycles, brokers, bundles or moves, in quotes.")
+    ],
+    since: SinceOption = None,
+    until: UntilOption = None,
+    uri: StoreOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Query the history with SQL (DuckDB), read-only. Exit code 1: nothing is recorded."""
+    span, store = period(since, until), _store(config, uri)
+    try:
+        from bundlekeel.recalibration import sql as database  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "duckdb":
+            raise
+        raise CliError("history sql needs duckdb: pip install '.[sql]' in the sources", USAGE) from None
+    tell(_plain(database.query(store.place, query, **span)), _result, output)
+
+
+@guarded
 def replay(
     cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="Cycle as in `history show`, or all.")],
     uri: StoreOption = None,
@@ -135,7 +159,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="Show and check the recorded history: input and decision of each cycle."
     )
-    for command in (ls, show, check, export):
+    for command in (ls, show, check, export, sql):
         group.command()(command)
     app.add_typer(group, name="history")
     app.command()(replay)
@@ -228,6 +252,33 @@ def _ranges(rows: list[Json]) -> Iterator[tuple[str, Json]]:
         begin, end = (f"{item['epoch']}:{item['cycle']}" for item in (first, row))
         yield f"cycle {begin}" if count == 1 else f"{count} cycles, {begin} to {end}", first
         first, count = None, 0
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value of DuckDB to one of JSON. NaN and infinity become None; times and other values strings."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float | Decimal):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def _result(rows: list[Json], _layout: TableLayout) -> RenderableType:
+    if not rows:
+        return Text("no rows")
+    right = [all(isinstance(row[name], int | float | None) for row in rows) for name in rows[0]]
+    listing = table(*(f">{name}" if number else name for name, number in zip(rows[0], right, strict=True)))
+    for row in rows:
+        listing.add_row(*map(_cell, row.values()))
+    return listing
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6f}".rstrip("0").rstrip(".")
+    return "" if value is None else str(value)
 
 
 def _difference(row: Json) -> str:

@@ -11,6 +11,7 @@ EXAMPLES: Final = {
         "history show": ("history show 2026-11-21T18:05",),
         "history check": ("history check",),
         "history export": ("history export 812 --file cycle-812.json",),
+        "history sql": ('history sql "FROM moves" --since 7d',),
         "replay": ("replay 812", "replay all --history /var/lib/bundlekeel/history"),
     },
     "stop": {

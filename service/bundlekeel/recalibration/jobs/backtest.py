@@ -20,9 +20,9 @@ from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, Chun
 from bundlekeel.recalibration.backtest.measures import FIGURES
 from bundlekeel.recalibration.jobs.blocks import Block, dense, warm_of
 from bundlekeel.recalibration.jobs.columns import PERIODS
-from bundlekeel.recalibration.jobs.periods import open_store
 from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.jobs.read import period_of, spark_schema, spread
+from bundlekeel.recalibration.parquet import ParquetStore
 
 BLOCKS: Final = pa.schema(
     [
@@ -116,7 +116,7 @@ def write_dense(rows: DataFrame, inputs: BacktestInputs) -> DataFrame:
     """Convert every block to arrays and store them. Input: rows of `BLOCKS`; result: rows of `DENSE`."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store, place = open_store(inputs.history), OutputFolder(inputs.work)
+        store, place = ParquetStore(inputs.history), OutputFolder(inputs.work)
         for batch in batches:
             for row in batch.to_pylist():
                 block = Block(**row | {"periods": tuple(period_of(item) for item in row["periods"])})

@@ -11,10 +11,11 @@ from bundlekeel.model.parameter_table import STRATEGIES
 from bundlekeel.model.text_format import numbered
 from bundlekeel.recalibration.history.ports import clusters_of, mixed
 from bundlekeel.recalibration.jobs.blocks import blocks_of
-from bundlekeel.recalibration.jobs.periods import HistoryPeriod, open_store, periods_of
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod, periods_of
 from bundlekeel.recalibration.jobs.places import OutputFolder, below
 from bundlekeel.recalibration.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory, days_between
 from bundlekeel.recalibration.jobs.selection import SearchDepth
+from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 
 
@@ -88,7 +89,7 @@ def newest(options: Options) -> list[HistoryPeriod]:
     """
     current_hour = options.now.strftime("%Y-%m-%d"), options.now.hour
     periods = [
-        item for item in periods_of(open_store(options.history).files()) if (item.date, item.hour) != current_hour
+        item for item in periods_of(ParquetStore(options.history).files()) if (item.date, item.hour) != current_hour
     ]
     if not periods:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
@@ -110,7 +111,7 @@ def cluster_of(options: Options, history: Sequence[HistoryPeriod]) -> str:
 
     Raises OtherCluster if several clusters recorded them, or another cluster than the one in the settings.
     """
-    clusters = clusters_of(open_store(options.history), [file for period in history for file in period.files])
+    clusters = clusters_of(ParquetStore(options.history), [file for period in history for file in period.files])
     figures = {"clusters": {name: [file.path for file in files] for name, files in clusters.items()}}
     if fault := mixed(clusters):
         raise OtherCluster(fault, figures=figures)

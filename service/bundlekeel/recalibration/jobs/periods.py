@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.recalibration.history.ports import HistoryFile, HistoryStore, hour_of, in_force, records_in_force
 from bundlekeel.recalibration.history.record import Frame, HistoryRecord
 from bundlekeel.recalibration.history.replay import rebuilt
-from bundlekeel.recalibration.parquet import ParquetStore
 
 OK = "ok"
 DOUBLE = "double"
@@ -56,11 +54,6 @@ class RecordedCycle:
     status: str
     frame: Frame | None = None
     why: str = ""
-
-
-def open_store(uri: str) -> HistoryStore:
-    """Return the store at a directory or URI. Raises StoreError if there is no such file system."""
-    return ParquetStore(uri if "://" in uri else Path(uri))
 
 
 def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:

@@ -27,7 +27,8 @@ from pyspark.sql.types import (
 from bundlekeel.recalibration.history.ports import HistoryFile
 from bundlekeel.recalibration.jobs import columns
 from bundlekeel.recalibration.jobs.digest import digest
-from bundlekeel.recalibration.jobs.periods import HistoryPeriod, open_store
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod
+from bundlekeel.recalibration.parquet import ParquetStore
 
 _PLAIN: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -92,7 +93,7 @@ def digests(rows: DataFrame, uri: str) -> DataFrame:
     """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_store(uri)
+        store = ParquetStore(uri)
         for batch in batches:
             for row in batch.to_pylist():
                 yield from digest(store, period_of(row))

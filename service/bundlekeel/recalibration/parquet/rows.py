@@ -19,6 +19,8 @@ from bundlekeel.model.numbers import MAX_TIME_MS
 from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, Columns, CycleOutcome, HistoryRecord, Rows, Table
 
 _KINDS: Final = {"broker": BROKERS, "bundle": BUNDLES}
+# Columns that only datasets have: date and hour (UTC) of a file, and the cluster that its footer names.
+PLACE: Final = {"date": pa.string(), "hour": pa.int32(), "cluster": pa.string()}
 _CYCLE: Final = {
     "full": pa.bool_(),
     "base": pa.int64(),
@@ -34,14 +36,14 @@ _CYCLE: Final = {
     "dropped": pa.int32(),
     "skipped": pa.int32(),
 }
-_KEY: Final = {"kind": pa.string(), "epoch": pa.int64(), "cycle": pa.int64(), "wall_ms": pa.int64()}
+KEY: Final = {"kind": pa.string(), "epoch": pa.int64(), "cycle": pa.int64(), "wall_ms": pa.int64()}
 _ROW: Final = {"row": pa.int32(), "name": pa.string()}
 _FLOATS: Final = tuple(dict.fromkeys((*BROKERS.floats, *BUNDLES.floats)))
 _WHOLE: Final = tuple(dict.fromkeys((*BROKERS.whole, *BUNDLES.whole)))
 _TEXTS: Final = tuple(dict.fromkeys((*BROKERS.texts, *BUNDLES.texts)))
 ARROW: Final = pa.schema(
     [
-        *(_KEY | _CYCLE | _ROW).items(),
+        *(KEY | _CYCLE | _ROW).items(),
         *((name, pa.string()) for name in _TEXTS),
         *((name, pa.int64()) for name in _WHOLE),
         *((name, pa.float64()) for name in _FLOATS),
@@ -111,7 +113,7 @@ def records_of(tables: Iterable[pa.Table]) -> list[HistoryRecord]:
     try:
         whole = pa.concat_tables(list(tables))
         kinds = whole.column("kind").to_numpy()
-        cycles = whole.filter(pa.array(kinds == "cycle")).select([*_KEY, *_CYCLE]).to_pylist()
+        cycles = whole.filter(pa.array(kinds == "cycle")).select([*KEY, *_CYCLE]).to_pylist()
         pieces = {kind: _Split(whole.filter(pa.array(kinds == kind)), names) for kind, names in _KINDS.items()}
         return [
             _record(row, pieces["broker"].rows_of(row["cycle"]), pieces["bundle"].rows_of(row["cycle"]))
@@ -161,7 +163,7 @@ def _texts(table: pa.Table, name: str) -> Any:
 
 
 def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> HistoryRecord:
-    if blank := sorted(name for name in (*_KEY, *_CYCLE) if row[name] is None):
+    if blank := sorted(name for name in (*KEY, *_CYCLE) if row[name] is None):
         raise ValueError(f"cycle {row['cycle']} has no {blank[0]}")
     if not 0 <= row["wall_ms"] <= MAX_TIME_MS:
         raise ValueError(f"cycle {row['cycle']} is of {row['wall_ms']} ms since 1970")

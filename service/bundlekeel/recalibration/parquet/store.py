@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from datetime import date
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
@@ -22,7 +24,7 @@ from bundlekeel.model.errors import CodecError, HistoryError, StoreError
 from bundlekeel.model.numbers import integer
 from bundlekeel.recalibration.history.ports import MOST_FILE_BYTES, HistoryFile, HistorySpan, hour_of
 from bundlekeel.recalibration.history.record import OTHER_SCHEMA, SCHEMA, HistoryRecord
-from bundlekeel.recalibration.parquet.rows import ARROW, REPEATED, records_of, tables_of
+from bundlekeel.recalibration.parquet.rows import ARROW, PLACE, REPEATED, records_of, tables_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
@@ -49,13 +51,13 @@ class ParquetStore:
     def __init__(self, place: str | Path, cluster: str = "") -> None:
         self._cluster = cluster
         try:
-            if isinstance(place, Path):
-                self._fs, self._root = pafs.LocalFileSystem(), str(place.resolve())
+            if local := "://" not in str(place):
+                self._fs, self._root = pafs.LocalFileSystem(), str(Path(place).resolve())
             else:
                 self._fs, self._root = pafs.FileSystem.from_uri(place)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(f"the history store {place} cannot be opened: {_short(error)}") from None
-        self.place = self._root if isinstance(place, Path) else place
+        self.place = self._root if local else str(place)
         # On all other file systems a file is visible only when it is complete, and to rename a file is to copy it.
         self._renames = self._fs.type_name in ("local", "hdfs")
 
@@ -110,6 +112,29 @@ class ParquetStore:
             return self.span(file).schema
         except HistoryError:
             return 0
+
+    def dataset(self, files: Sequence[HistoryFile]) -> ds.Dataset:
+        """Return the rows of these files, with the columns of `PLACE`. Rows are read only where they are used.
+
+        Raises HistoryError if a footer is unreadable or another release recorded the file.
+        """
+        # Reading a footer takes one or two requests.
+        with ThreadPoolExecutor(8) as pool:
+            spans = list(pool.map(self.span, files))
+        for file, span in zip(files, spans, strict=True):
+            if span.schema != SCHEMA:
+                raise HistoryError(f"{file.path} is of {OTHER_SCHEMA.format(span.schema)}")
+        date, hour, cluster = map(ds.field, PLACE)
+        return ds.FileSystemDataset.from_paths(
+            [self._at(file.path) for file in files],
+            schema=pa.schema([*PLACE.items(), *ARROW]),
+            format=ds.ParquetFileFormat(),
+            filesystem=self._fs,
+            partitions=[
+                (date == file.date) & (hour == file.hour) & (cluster == span.cluster)
+                for file, span in zip(files, spans, strict=True)
+            ],
+        )
 
     def verify(self, file: HistoryFile) -> None:
         """Decode the known columns of all rows in small batches, without keeping them."""

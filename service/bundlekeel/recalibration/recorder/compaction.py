@@ -34,7 +34,7 @@ def tidied(
 
     Raises StoreError if the store does not respond, or if the child ends without a result.
     """
-    options = {"place": str(place), "folder": isinstance(place, Path), "now_ms": now_ms, "keep_days": keep_days}
+    options = {"place": str(place), "now_ms": now_ms, "keep_days": keep_days}
     command = [sys.executable, "-P", "-m", __name__, json.dumps(options | {"memory": memory or memory_share(2)})]
     try:
         with ONE_CHILD:
@@ -59,7 +59,7 @@ def _main(options: dict[str, Any]) -> int:
     from bundlekeel.recalibration.parquet import ParquetStore  # noqa: PLC0415 - counts into the limit
 
     try:
-        store = ParquetStore(Path(options["place"]) if options["folder"] else options["place"])
+        store = ParquetStore(options["place"])
         sys.stdout.write(json.dumps(asdict(tidy_store(store, options["now_ms"], options["keep_days"]))))
     except (BundlekeelError, MemoryError) as error:
         sys.stderr.write(f"{error or type(error).__name__}\n")

@@ -57,7 +57,7 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
         if (folder := folder_named(uri)) and not os.path.isdir(folder):  # noqa: PTH112
             what = f"--history: there is no folder {folder}"
             raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
-        return _store(uri if "://" in uri else Path(uri))
+        return _store(uri)
     named = loaded.settings.section(HistorySettings).uri
     if named is None:
         raise ConfigError(

@@ -26,7 +26,6 @@ from bundlekeel.recalibration.jobs.periods import (
     HistoryPeriod,
     RecordedCycle,
     UnreadableFile,
-    open_store,
     periods_of,
     read,
 )
@@ -55,20 +54,20 @@ def history(written: Path, tmp_path: Path) -> Path:
 
 def period(folder: Path, hour: int) -> HistoryPeriod:
     """Return one hour of the day."""
-    return next(item for item in periods_of(open_store(str(folder)).files()) if item.hour == hour)
+    return next(item for item in periods_of(ParquetStore(folder).files()) if item.hour == hour)
 
 
 def statuses(folder: Path, hour: int) -> list[str]:
     """Return the status of each cycle of an hour."""
     return [
         item.status if isinstance(item, RecordedCycle) else "unreadable"
-        for item in read(open_store(str(folder)), period(folder, hour))
+        for item in read(ParquetStore(folder), period(folder, hour))
     ]
 
 
 def test_an_hour_is_rebuilt_by_itself(written: Path) -> None:
     """There are 24 periods of six cycles. Each starts with its own full snapshot."""
-    hours = periods_of(open_store(str(written)).files())
+    hours = periods_of(ParquetStore(written).files())
     assert [(item.date, item.hour, item.epoch) for item in hours] == [(DATE, hour, 1) for hour in range(24)]
     assert statuses(written, 7) == [OK] * 6
 
@@ -87,8 +86,8 @@ def test_a_file_in_the_wrong_folder_is_told(history: Path) -> None:
     shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=09" / "1-99999.parquet")
     shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=03" / "2-1.parquet")
     assert statuses(history, 9) == [OK] * 6 + [MISPLACED] * 6
-    other = next(item for item in periods_of(open_store(str(history)).files()) if item.epoch == 2)
-    items = list(read(open_store(str(history)), other))
+    other = next(item for item in periods_of(ParquetStore(history).files()) if item.epoch == 2)
+    items = list(read(ParquetStore(history), other))
     assert [item.status for item in items if isinstance(item, RecordedCycle)] == [MISPLACED] * 6
 
 
@@ -98,7 +97,7 @@ def test_a_torn_file_is_told_and_left(history: Path) -> None:
     path = history / file.path
     path.write_bytes(path.read_bytes()[:1000])
     before = hashlib.sha256(path.read_bytes()).hexdigest()
-    items = list(read(open_store(str(history)), period(history, 3)))
+    items = list(read(ParquetStore(history), period(history, 3)))
     assert len(items) == 1
     assert isinstance(items[0], UnreadableFile)
     assert (items[0].path, "torn" in items[0].why) == (file.path, True)
@@ -110,7 +109,7 @@ def test_a_file_without_cycles_is_told(history: Path) -> None:
     """An hour with a valid, empty file differs from an hour without a recording."""
     path = history / period(history, 3).files[0].path
     pq.write_table(pq.read_table(path).slice(0, 0), path)
-    items = list(read(open_store(str(history)), period(history, 3)))
+    items = list(read(ParquetStore(history), period(history, 3)))
     assert [(type(item), item.why) for item in items] == [
         (UnreadableFile, f"{path.relative_to(history)} has no cycles")
     ]
@@ -134,7 +133,7 @@ def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int |
     kind = table.schema.field(at).type
     pq.write_table(table.set_column(at, column, pa.array([value] * table.num_rows, kind)), path)
     assert statuses(history, 3) == ["unreadable"]
-    assert reason in next(item.why for item in read(open_store(str(history)), period(history, 3)))
+    assert reason in next(item.why for item in read(ParquetStore(history), period(history, 3)))
 
 
 @pytest.mark.parametrize(
@@ -150,10 +149,10 @@ def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int |
 )
 def test_names_that_we_do_not_give_are_foreign(history: Path, name: str) -> None:
     """Files with an impossible day or another form of number are ignored, and do not end the run."""
-    before, file = open_store(str(history)).files(), period(history, 3).files[0]
+    before, file = ParquetStore(history).files(), period(history, 3).files[0]
     (history / name).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(history / file.path, history / name)
-    assert open_store(str(history)).files() == before
+    assert ParquetStore(history).files() == before
 
 
 @pytest.mark.parametrize("name", ["01-4.parquet", "1-4-4.parquet"])
@@ -167,7 +166,7 @@ def test_a_copy_beside_its_file_is_a_double(history: Path, name: str) -> None:
 def test_an_hour_that_is_put_together_meanwhile_is_read_once(history: Path, tmp_path: Path) -> None:
     """The leader deletes the parts when the merged file exists. Cycles read from them are not duplicates."""
     store = ParquetStore(tmp_path / "parts")
-    cycles = open_store(str(history)).records(period(history, 3).files[0])
+    cycles = ParquetStore(history).records(period(history, 3).files[0])
     parts = [store.publish(1, part + 1, cycles[2 * part : 2 * part + 2]) for part in range(3)]
     (hour,) = periods_of(store.files())
     reading = read(store, hour)
@@ -181,7 +180,7 @@ def test_an_hour_that_is_put_together_meanwhile_is_read_once(history: Path, tmp_
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:
     """Each cycle of the file is broken, and the reason names the schema."""
     write(replace(WORLD, days=1), tmp_path, poison="future_schema")
-    items = list(read(open_store(str(tmp_path)), period(tmp_path, 7)))
+    items = list(read(ParquetStore(tmp_path), period(tmp_path, 7)))
     assert {item.status for item in items if isinstance(item, RecordedCycle)} == {BROKEN}
     assert all("another release recorded it" in item.why for item in items)
 
@@ -195,7 +194,7 @@ def test_a_change_without_its_base_is_broken(tmp_path: Path) -> None:
 
 def rows_of(folder: Path, hour: int) -> dict[str, list[dict[str, object]]]:
     """Return the digest of an hour, by kind."""
-    batches = list(digest(open_store(str(folder)), period(folder, hour)))
+    batches = list(digest(ParquetStore(folder), period(folder, hour)))
     assert all(batch.schema == DIGEST for batch in batches)
     rows: dict[str, list[dict[str, object]]] = {"cycle": [], "slice": [], "bundle": [], "file": []}
     for row in pa.Table.from_batches(batches, DIGEST).to_pylist():
@@ -210,7 +209,7 @@ def test_a_digest_agrees_with_the_pictures(written: Path) -> None:
     assert set(rows["cycle"][0]) == set(CYCLES.names)
     assert set(rows["slice"][0]) == set(SLICES.names)
     assert set(rows["bundle"][0]) == set(BUNDLES.names)
-    cycles = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, RecordedCycle)]
+    cycles = [item for item in read(ParquetStore(written), period(written, 7)) if isinstance(item, RecordedCycle)]
     for row, item in zip(rows["cycle"], cycles, strict=True):
         assert item.frame is not None
         assert row["bytes"] == pytest.approx(item.frame.bundles.floats[:, 2:4].sum())
@@ -227,7 +226,7 @@ def test_a_digest_agrees_with_the_pictures(written: Path) -> None:
 def test_impossible_values_are_counted(written: Path) -> None:
     """NaN, negative and absurd values are counted. A negative limit is a network card without a known speed."""
     frame = next(
-        item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, RecordedCycle)
+        item.frame for item in read(ParquetStore(written), period(written, 0)) if isinstance(item, RecordedCycle)
     )
     assert frame is not None
     assert count_impossible(frame) == (0, 0, 0)
@@ -245,7 +244,7 @@ def test_impossible_values_are_counted(written: Path) -> None:
 def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
     """Topics and clients are counts. A flag of a broker can be -1, which means unknown."""
     frame = next(
-        item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, RecordedCycle)
+        item.frame for item in read(ParquetStore(written), period(written, 0)) if isinstance(item, RecordedCycle)
     )
     assert frame is not None
     brokers, bundles = frame.brokers.whole.copy(), frame.bundles.whole.copy()
@@ -259,7 +258,7 @@ def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
 
 def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:
     """There are four blocks of six hours. The first one has no earlier hours and uses its own first hour."""
-    hours = periods_of(open_store(str(written)).files())
+    hours = periods_of(ParquetStore(written).files())
     blocks = blocks_of(hours, [DATE], hours=6, warm_hours=1)
     midnight = start_of(hours[0])
     assert [len(block.periods) for block in blocks] == [6, 7, 7, 7]
@@ -273,7 +272,7 @@ def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:
 
 def test_a_block_has_the_settings_of_now(written: Path) -> None:
     """The arrays have the present parameters, not those of the recording."""
-    store = open_store(str(written))
+    store = ParquetStore(written)
     block = blocks_of(periods_of(store.files()), [DATE], hours=6, warm_hours=1)[1]
     now = replace(WORLD.params, avg_low_threshold_percent=22.5)
     params = {f"params.{name}": value for name, value in plain(now).items()}
