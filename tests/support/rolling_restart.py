@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bundlekeel.leader.gate.guard_state import GuardMemory
+from bundlekeel.leader.state.cycle_state import BrokerChanges
 from bundlekeel.planning.engine import PlanInput, PlanResult
 from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.requests.warm import WARM_PLANS
@@ -66,7 +67,7 @@ class RollingRestart:
         assert isinstance(self.simulation.balancer, Bundlekeel)
         self.balancer, self.cluster, self.books = self.simulation.balancer, self.simulation.cluster, _Books()
         self.balancer.books = self.books
-        self.memory, self.known = GuardMemory(deque[dict[str, Any]]), dict[str, int]()
+        self.memory, self.known = GuardMemory(deque[dict[str, Any]]), BrokerChanges()
         self.away, self.pause = away, pause
         self.warming: frozenset[str] = frozenset()
         self.peak = 0.0
@@ -100,7 +101,7 @@ class RollingRestart:
             await self._step({name})
         cluster.drain(broker)
         # A new sidecar leads. It knows of earlier restarts only what the last leader stored.
-        self.known, self.memory = dict(self.memory.changed), GuardMemory(deque[dict[str, Any]])
+        self.known, self.memory = self.memory.changes, GuardMemory(deque[dict[str, Any]])
         await self._pass(self.away, {name})
         cluster.start(broker)
         self.warming |= {name}

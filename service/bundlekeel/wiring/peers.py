@@ -58,7 +58,8 @@ class HttpPeers:
 
     async def signal_load(self, url: str) -> None:
         """Signal changed traffic to the leader (POST `/api/v1/load-signals`). Raises StoreError if this fails."""
-        await self._ask("POST", url, "load-signals")
+        if await self._ask("POST", url, "load-signals") is None:
+            raise StoreError(f"{url} has no /api/v1/load-signals: another release of Bundlekeel runs there")
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
         """Send a request and return the JSON of the response; None: status 404. Raises StoreError if this fails."""

@@ -79,11 +79,12 @@ async def test_a_follower_ignores_signals() -> None:
 
 
 async def test_a_signal_without_a_leader_is_counted() -> None:
-    async with leader_and_follower() as (leader, follower, _):
-        for unreachable in (None, replace(leader.leadership.member, url="http://127.0.0.1:1")):
-            follower.leadership.leader = unreachable
+    """Also with a leader that does not respond, or has no such route because it is of an earlier release."""
+    async with leader_and_follower() as (leader, follower, url):
+        for address in (None, "http://127.0.0.1:1", f"{url}/earlier"):
+            follower.leadership.leader = replace(leader.leadership.member, url=address) if address else None
             await follower.load_signals.send()
-        assert follower.signals() == {"failed": 2.0}
+        assert follower.signals() == {"failed": 3.0}
 
 
 async def test_the_response_tells_whether_counters_are_read() -> None:

@@ -240,9 +240,9 @@ class Cycle:
             snapshot.wall_ms,
             self.shared_state.desired.drains,
             self.params.rollout_quiet_seconds,
-            known=self.cycle_state.changed_ms,
+            known=self.cycle_state.changes,
         )
-        self._change(replace(self.cycle_state, changed_ms=dict(self.guard_memory.changed)))
+        self._change(replace(self.cycle_state, changes=self.guard_memory.changes))
         self.admin.set_endpoints(picture.endpoints)
         await self.config.refresh(picture.endpoints)
         self.config.demand_configuration_store()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Reversible
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from bundlekeel.leader.gate.windows import Calendar
+from bundlekeel.leader.state.cycle_state import BrokerChanges
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.text_format import HOUR_MS
 from bundlekeel.planning.guard.state import BegunMove, GuardState
@@ -79,19 +79,19 @@ class GuardMemory:
         drains: Collection[str] = (),
         quiet_seconds: float = 0.0,
         *,
-        known: Mapping[str, int] = MappingProxyType({}),
+        known: BrokerChanges | None = None,
     ) -> None:
         """Compare a snapshot with the previous one, and record which brokers joined, left or restarted.
 
-        `known`: changes that the leader has recorded, for the first snapshot of this replica.
+        `known`: the changes that the leader has recorded; read with the first snapshot of this replica.
         A roll-out ends after `quiet_seconds` without a change (`rollout_quiet_seconds`; 0: no roll-outs). A drain
         (`drains`: the drained brokers) that begins earlier prolongs the roll-out until the drained broker is back."""
         here = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
         if self._here is None:
-            self._since_ms, self.changed = now_ms, dict(known)
-            # A roll-out that has ended was reported then.
-            ended_ms = now_ms - int(1000 * quiet_seconds)
-            self._rolled_ms = max((at for at in known.values() if at <= ended_ms), default=0)
+            self._since_ms = now_ms
+            if known is not None:
+                self.changed = dict(known.changed_ms)
+                self._rolling_ms, self._rolled_ms = known.rolling_ms, known.rolled_ms
         else:
             started = {report.broker_id: report.started_ms for report in picture.reports}
             for broker in self._differing(self._here, here, {**here, **started}):
@@ -129,6 +129,11 @@ class GuardMemory:
             elif start and was and start != was:
                 brokers.append(broker)
         return brokers
+
+    @property
+    def changes(self) -> BrokerChanges:
+        """The changes of brokers, for sidecars that start later."""
+        return BrokerChanges(changed_ms=dict(self.changed), rolling_ms=self._rolling_ms, rolled_ms=self._rolled_ms)
 
     def state(self, state: GuardState, ledger: Ledger, now_ms: int) -> GuardState:
         """Return the guard's state with the last hour's moves, changed brokers, windows, and rate-limited bundles."""

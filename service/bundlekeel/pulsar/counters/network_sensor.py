@@ -6,6 +6,7 @@ the broker nothing. The leader learns only that there is a change, and then read
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ _VALUES: Final = 90
 # With fewer rates, none counts as a change.
 _LEAST_VALUES: Final = 10
 _LOOPBACK: Final = "lo"
+_MOST_CHARACTERS: Final = 64 * 1024
 # Columns of /proc/net/dev after the name of the interface: received and sent bytes.
 _RECEIVED, _SENT, _COLUMNS = 0, 8, 16
 
@@ -70,13 +72,17 @@ def read_counters(path: Path) -> dict[str, int]:
     """Return the received and sent bytes of each network interface except loopback, from a file like /proc/net/dev.
 
     Raises OSError or CodecError if the file cannot be read or has another format."""
+    if not path.is_file():
+        raise OSError("there is no such regular file")
+    with path.open(encoding="ascii", errors="replace") as file:
+        text = file.read(_MOST_CHARACTERS)
     counters = {}
-    for line in path.read_text(encoding="ascii", errors="replace").splitlines()[2:]:
+    for line in text.splitlines()[2:]:
         name, colon, rest = line.partition(":")
         columns = rest.split()
         if not colon or len(columns) < _COLUMNS:
-            text = f"{line!r} is not a line of /proc/net/dev: expected a name, a colon and {_COLUMNS} numbers"
-            raise CodecError(text, code=Code.WRONG_TYPE)
+            fault = f"{line!r} is not a line of /proc/net/dev: expected a name, a colon and {_COLUMNS} numbers"
+            raise CodecError(fault, code=Code.WRONG_TYPE)
         counters[name.strip()] = sum(integer(columns[place], field=name.strip()) for place in (_RECEIVED, _SENT))
     counters.pop(_LOOPBACK, None)
     if not counters:
@@ -109,7 +115,7 @@ class NetworkSensor:
         """Read the counters once, and call `signal` if there is a change and the last signal is old enough."""
         fault = ""
         try:
-            counters = read_counters(self._path)
+            counters = await asyncio.to_thread(read_counters, self._path)
         except (OSError, CodecError) as error:
             counters, self._range, fault = {}, TrafficRange(), str(error)
         if fault and fault != self._fault:

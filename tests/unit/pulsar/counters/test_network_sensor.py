@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -157,7 +158,15 @@ def test_a_missing_file_is_logged_once_and_read_again_later(tmp_path: Path) -> N
     assert len(times) == 1
     (log,) = logs
     assert (log["log_level"], log["path"]) == ("warning", str(tmp_path / "dev"))
-    assert "counters.network_file" in log["event"] and "No such file" in log["error"]
+    assert "counters.network_file" in log["event"] and "no such regular file" in log["error"]
+
+
+def test_a_pipe_or_a_device_is_not_read(tmp_path: Path) -> None:
+    """Reading could wait, or continue, for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="regular file"):
+            read_counters(path)
 
 
 def test_a_directory_that_does_not_exist_is_logged(tmp_path: Path) -> None:
