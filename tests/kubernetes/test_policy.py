@@ -250,10 +250,9 @@ def test_the_notes_name_limits_of_the_namespace(namespace: Namespace) -> None:
     """Their command shows whether the server accepts a broker with its sidecar."""
     namespace.kubectl("create", "-f-", stdin=json.dumps(apache()))
     arguments = (str(CHART), "-f", str(values_file("sidecar-policy")))
-    assert "LimitRange" not in namespace.helm("install", *arguments)
+    notes = namespace.helm("install", *arguments)
     _until_joined(namespace)
     _limited(namespace, "LimitRange", {"limits": [{"type": "Container", "max": {"memory": "256Mi"}}]})
-    notes = namespace.helm("upgrade", *arguments)
     (command,) = [line for line in notes.splitlines() if "--dry-run=server" in line]
     path = f"{namespace.kubernetes.programs}:{os.environ['PATH']}"
     own = os.environ | {"KUBECONFIG": str(namespace.kubernetes.kubeconfig), "PATH": path}

@@ -31,14 +31,19 @@ of a sidecar; in `deadlines` of the channel, a duration. Other rates are in msg/
 imbalance is a ratio in thresholds, and a multiple of the mean in plans and `/state`. `percent` is percent. All other
 descriptions contain the unit."""
 
+# Requests that, like reads, need no credentials without `api.auth`: methods and paths below `/api/v1`.
+DRY_RUNS = ", ".join(
+    f"`{' '.join(route.methods or ())} {route.path}`" for route in iter_route_contexts(reads.dry_runs.routes)
+)
+
 DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica serves all requests, and forwards to the
 leader what only the leader can do. Loads, reasons, verdicts and records of cycles are those of the replica that
 responds: the leader's loads are seconds old if it reads the brokers' counters; other replicas use load reports.
 
-Without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes tagged `mutations`,
-with their dry runs, exist only on the unix socket (mode 0600). With `api.auth`, every route of `/api/v1` on TCP needs a
-bearer token: reads need role viewer, dry runs and mutations operator, changes of the mode admin. Errors are
-`application/problem+json`.
+Without `api.auth`, reads and {DRY_RUNS} need no credentials, and routes tagged
+`mutations`, with their dry runs, exist only on the unix socket (mode 0600). `/load-signals` lets the leader read the
+brokers' counters early. With `api.auth`, every route of `/api/v1` on TCP needs a bearer token: reads need role viewer,
+dry runs and mutations operator, changes of the mode admin. Errors are `application/problem+json`.
 
 {UNITS}"""
 

@@ -262,6 +262,20 @@ def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
         assert needed["GET /livez"] == needed["GET /metrics"] == []
 
 
+def test_every_dry_run_is_listed(document: dict[str, Any]) -> None:
+    """In the description of the document, and on the page under roles and under requests that can be repeated."""
+    dry_runs = {
+        name.replace("/api/v1", "")
+        for name, operation in operations(document)
+        if not name.startswith("GET ") and operation["tags"] != ["mutations"]
+    }
+    page = re.split(r"\n(?=- \*\*|\n)", api_page())
+    (roles,) = [item for item in page if item.startswith("- **Roles**")]
+    (repeatable,) = [item for item in page if item.startswith("- **No change at all**")]
+    for text in (document["info"]["description"], roles, repeatable):
+        assert set(re.findall("`(POST /.*?)`", text)) == dry_runs
+
+
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
     """One a role."""

@@ -63,6 +63,17 @@ def test_a_suite_whose_program_is_missing_is_left_out_by_name(
     assert "LEFT OUT: usage: python -m dev.java" in table.read_text()
 
 
+@pytest.mark.parametrize("on_ci", ["", "true"])
+def test_an_optional_build_may_be_missing_on_ci(on_ci: str, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It excuses no other program. The suite is run where it is there."""
+    monkeypatch.setenv("CI", on_ci)
+    missing = ["--optional", "dev.java nonsense"]
+    assert suite.main([*missing, "name", "1", *BROKEN]) == 0
+    assert "LEFT OUT: usage: python -m dev.java" in table.read_text()
+    assert suite.main(["--needs", "dev.java absent", *missing, "name", "1", *BROKEN]) == bool(on_ci)
+    assert suite.main(["--optional", "this", "name", "1", *BROKEN]) == 1
+
+
 def commands(*goals: str) -> list[str]:
     """Return the commands that Make would run."""
     make = ["make", "-n", "--no-print-directory", "-f", "dev/suites.mk", "SEED=5", *goals]
@@ -74,6 +85,15 @@ def test_the_order_of_tests_can_be_repeated() -> None:
     suites = [line for line in commands("all") if "-m dev.suite" in line and "pytest" in line]
     assert len(suites) > 10 and all("--randomly-seed=5 " in line for line in suites)
     assert all("--hypothesis-seed=5 " in line for line in commands("nightly-long", "nightly-laws"))
+
+
+def test_on_ci_only_the_build_of_kubernetes_may_be_missing() -> None:
+    """Where it is there, the suite needs helm as others do."""
+    output = "\n".join(commands("all"))
+    assert re.findall(r'--optional (".*?"|\S+)', output) == ['"dev.kubernetes cached"']
+    assert not re.search(r"\bCI=", output)
+    (kubernetes,) = [line for line in commands("kubernetes") if "-m dev.suite" in line]
+    assert '--needs "dev.gotools helm"' in kubernetes
 
 
 def test_the_night_can_be_divided() -> None:

@@ -139,15 +139,20 @@
 {{- fail (printf "%s: there is no Secret %s in namespace %s, which the sidecars need: create it first" $value $name $.Release.Namespace) -}}
 {{- end -}}
 {{- end -}}
-{{- range include "bundlekeel.brokerVolumes" (merge (dict "journals" true) .) | fromYamlArray -}}
+{{- range $volume := include "bundlekeel.brokerVolumes" (merge (dict "journals" true) .) | fromYamlArray -}}
 {{- $value := get (dict "bundlekeel-history" "history.existingClaim" "bundlekeel-journal" "journal.existingClaim") .name | default "extraVolumes" -}}
-{{- with dig "persistentVolumeClaim" "claimName" "" . -}}
-{{- $claim := lookup "v1" "PersistentVolumeClaim" $.Release.Namespace . -}}
+{{- with .persistentVolumeClaim -}}
+{{- $claim := lookup "v1" "PersistentVolumeClaim" $.Release.Namespace .claimName -}}
 {{- if ne (dig "status" "phase" "" $claim) "Bound" -}}
-{{- fail (printf "%s: there is no bound PersistentVolumeClaim %s in namespace %s, and broker pods would wait for it: create and bind it first" $value . $.Release.Namespace) -}}
+{{- fail (printf "%s: there is no bound PersistentVolumeClaim %s in namespace %s, and broker pods would wait for it: create and bind it first. A storage class with volumeBindingMode WaitForFirstConsumer binds it to the first pod that mounts it: run one that is not a broker" $value .claimName $.Release.Namespace) -}}
 {{- end -}}
-{{- if not (contains "Many" (join " " $claim.spec.accessModes)) -}}
-{{- fail (printf "%s: claim %s is %s, so broker pods on other nodes would wait for it: name a ReadWriteMany claim" $value . (join " " $claim.spec.accessModes)) -}}
+{{- $written := ne $value "extraVolumes" -}}
+{{- range $v.extraVolumeMounts -}}
+{{- if and (eq .name $volume.name) (not .readOnly) -}}{{- $written = true -}}{{- end -}}
+{{- end -}}
+{{- $modes := $claim.spec.accessModes -}}
+{{- if not (or (has "ReadWriteMany" $modes) (and (has "ReadOnlyMany" $modes) (or .readOnly (not $written)))) -}}
+{{- fail (printf "%s: claim %s is %s, so broker pods on other nodes would wait for it: name a ReadWriteMany claim" $value .claimName (join " " $modes)) -}}
 {{- end -}}
 {{- end -}}
 {{- with dig "csi" "driver" "" . -}}
