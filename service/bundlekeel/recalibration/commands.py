@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -42,6 +42,8 @@ CycleArgument = Annotated[
         help="Cycle (812), epoch and cycle (3:812), or time: 24h (ago), yesterday, 2026-11-21T18:05 (local).",
     ),
 ]
+# Limit of the memory and the output of a query.
+MOST_ROWS: Final = 10_000
 _WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (24h, yesterday, 2026-11-21T18:05)"
 
 
@@ -117,7 +119,11 @@ def export(
 @guarded
 def sql(
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="One SELECT from cycles, brokers, bundles or moves, in quotes.")
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help=f"One SELECT from cycles, brokers, bundles or moves, in quotes. Returns at most {MOST_ROWS:,} rows.",
+        ),
     ],
     since: SinceOption = None,
     until: UntilOption = None,
@@ -125,7 +131,8 @@ def sql(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Query the history with SQL (DuckDB), read-only. Exit code 1: nothing is recorded."""
+    """Query the history with SQL (DuckDB), read-only. `--since` is rounded down to the hour (UTC). Exit code 1: nothing
+    is recorded."""
     span, store = period(since, until), _store(config, uri)
     try:
         from bundlekeel.recalibration import sql as database  # noqa: PLC0415
@@ -133,7 +140,12 @@ def sql(
         if error.name != "duckdb":
             raise
         raise CliError("history sql needs duckdb: pip install '.[sql]' in the sources", USAGE) from None
-    tell(_plain(database.query(store.place, query, **span)), _result, output)
+    rows, more = database.query(store.place, query, limit=MOST_ROWS, **span)
+    tell(_plain(rows), _result, output)
+    if more:
+        typer.echo(
+            f"only the first {MOST_ROWS:,} rows: for the others, narrow the query or add LIMIT and OFFSET", err=True
+        )
 
 
 @guarded

@@ -64,7 +64,7 @@ def test_an_unknown_option_suggests_what_is_near(sidecar: Sidecar, given: tuple[
     ("command", "says"),
     [
         ("token create", "error: no such command 'create'; commands: new; see `bundlekeel token -h`\n"),
-        ("history display", "no such command 'display'; commands: ls, show, check, export; see"),
+        ("history display", "no such command 'display'; commands: ls, show, check, export, sql; see"),
         ("quota lst", "did you mean 'ls', 'set'?"),
         ("jurnal", "error: no such command 'jurnal'; did you mean 'journal'?\n"),
     ],

@@ -116,6 +116,7 @@ ALLOWED: Final = {
         "datetime.fromtimestamp(document.created_ms / 1000, UTC)",
     ): "limited where history is read",
     ("recalibration/jobs/__main__.py", "float(text)"): _OPERATOR,
+    ("recalibration/commands.py", "float(value)"): "a number of DuckDB",
     ("recalibration/jobs/__main__.py", "int(text)"): _OPERATOR,
     ("recalibration/jobs/report.py", "float(figure(point.x, 3).replace(',', ''))"): "a number that we wrote",
     (

@@ -8,20 +8,25 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from bundlekeel.model.errors import ConfigError, HistoryError
-from bundlekeel.recalibration.history.record import BROKERS
+from bundlekeel.recalibration.commands import MOST_ROWS
+from bundlekeel.recalibration.history.ports import HOUR_MS
+from bundlekeel.recalibration.history.record import BROKERS, Frame, HistoryRecord
 from bundlekeel.recalibration.history.replay import RebuiltCycle, rebuilt
 from bundlekeel.recalibration.parquet import ParquetStore, read_history
 from bundlekeel.recalibration.parquet.tables import TABLES
 from bundlekeel.wiring.commands import Bootstrap
-from dev.history_worlds import World, write
+from dev.history_worlds import World, records
 from tests.support.apps import make_app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,11 +34,25 @@ DAY = World(days=1, brokers=3, bundles=30, period_seconds=600, noise=0.3, seed=2
 EXAMPLES = re.findall(r"```sql\n(.*?)```", (ROOT / "docs/concepts/history.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
+def _leave_and_stay(number: int, frame: Frame) -> Frame:
+    """The first broker is constant. The last one and its bundles leave within an hour, with and without a return."""
+    brokers, bundles = frame.brokers, frame.bundles
+    floats, whole = brokers.floats.copy(), brokers.whole.copy()
+    floats[0], whole[0] = 5e6, 7
+    frame = replace(frame, brokers=replace(brokers, floats=floats, whole=whole))
+    if number % 24 not in {3, 4, 5, 6, 7, 13, 14}:
+        return frame
+    stays = np.flatnonzero(bundles.texts[:, 0] != brokers.names[-1])
+    return replace(frame, brokers=frame.brokers.rows(np.arange(len(brokers) - 1)), bundles=bundles.rows(stays))
+
+
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A day of three brokers."""
     folder = tmp_path_factory.mktemp("history")
-    write(DAY, folder, cluster="pulsar-1")
+    store = ParquetStore(folder, "pulsar-1")
+    for hour, together in groupby(records(DAY, _leave_and_stay), lambda record: record.wall_ms // HOUR_MS):
+        store.publish(1, hour, list(together))
     return folder
 
 
@@ -98,6 +117,45 @@ def test_each_example_of_the_docs_agrees_with_the_rebuilt_cycles(
     wanted, result = expected(cycles), rows(example, history)
     assert len(wanted) >= 5
     assert result == wanted
+
+
+@pytest.mark.parametrize("table", ["brokers", "bundles"])
+@pytest.mark.parametrize("since", [0, 13, 40])
+def test_the_rows_give_the_members_of_each_cycle(table: str, since: int, history: Path, cycles: Any) -> None:
+    """Also if the period begins within an hour."""
+    changes, members = defaultdict(list), set()
+    for row in read_history(str(history), table, since_ms=cycles[since].record.wall_ms).to_pylist():
+        changes[row["cycle"]].append(row)
+    departures: set[str] = set()
+    for item in cycles[since // 6 * 6 :]:
+        missing = {row["name"] for row in changes[item.record.cycle] if row["topics"] is None}
+        members = (members | {row["name"] for row in changes[item.record.cycle]}) - missing
+        assert members == set(getattr(item.frame, table).names)
+        departures |= missing
+    assert departures
+
+
+def test_a_record_of_all_values_ends_what_left_in_a_gap(history: Path, tmp_path: Path) -> None:
+    """In the first hour, cycles are lost while a broker leaves, and the recorder starts again in that hour.
+
+    A copy of a file changes nothing."""
+    source, store = ParquetStore(history), ParquetStore(tmp_path)
+    lost = source.records(source.files()[0])
+    later = list(records(DAY, _leave_and_stay))[6]
+    restart: HistoryRecord = replace(later, wall_ms=lost[-1].wall_ms)
+    for seq in (1, 2):
+        store.publish(1, seq, [*lost[:2], lost[4], restart])
+    table = read_history(str(tmp_path), "brokers").to_pylist()
+    gone = [(row["cycle"], row["load_manager"]) for row in table if row["topics"] is None]
+    assert gone == [(restart.cycle, None)]
+
+
+def test_a_period_that_begins_within_an_hour_has_that_hour_in_full(history: Path, cycles: Any) -> None:
+    start = "2023-11-13T12:30Z"
+    hour = [item for item in cycles if item.record.wall_ms // HOUR_MS % 24 >= 12]
+    assert rows(EXAMPLES[2], history, "--since", start) == _imbalance(hour)
+    brokers = "SELECT count(DISTINCT name) AS brokers FROM brokers WHERE hour = 12"
+    assert rows(brokers, history, "--since", start) == [{"brokers": 3}]
 
 
 def test_a_row_has_its_date_hour_and_cluster(history: Path) -> None:
@@ -174,6 +232,28 @@ def test_faults_of_the_history_are_named(history: Path, tmp_path: Path) -> None:
     assert "was not recorded by Bundlekeel" in run("FROM cycles", tmp_path)[2]
     with pytest.raises(ConfigError, match="readings"):
         read_history(str(history), "readings")
+
+
+def test_a_long_result_is_cut_with_a_note(history: Path) -> None:
+    """Without reading the rest: these rows do not fit into memory."""
+    code, output, error = run("SELECT range AS n FROM range(1000000000000)", history, "-o", "json")
+    assert (code, json.loads(output)) == (0, [{"n": n} for n in range(MOST_ROWS)])
+    assert f"the first {MOST_ROWS:,} rows" in error
+    code, output, error = run(f"FROM range({MOST_ROWS})", history, "-o", "json")
+    assert (code, len(json.loads(output)), error) == (0, MOST_ROWS, "")
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (["a", "a", "a_1"], ["a", "a_2", "a_1"]),
+        (["a_1", "a", "a", "a_1"], ["a_1", "a", "a_2", "a_1_1"]),
+        (["a", "a", "a"], ["a", "a_1", "a_2"]),
+    ],
+)
+def test_no_column_is_lost(names: list[str], columns: list[str], history: Path) -> None:
+    query = "SELECT " + ", ".join(f"{number} AS {name}" for number, name in enumerate(names))
+    assert rows(query, history) == [dict(zip(columns, range(len(names)), strict=True))]
 
 
 def test_values_that_json_lacks(history: Path) -> None:

@@ -111,7 +111,7 @@ STORES: dict[str, Callable[[Path], HistoryStore]] = {
     "memory": lambda _folder: MemoryStore("east"),
     "folder": lambda folder: ParquetStore(folder, "east"),
     "file URI": lambda folder: ParquetStore(folder.as_uri(), "east"),
-    "object store": lambda _folder: ParquetStore("mock:bucket/history", "east"),
+    "object store": lambda _folder: ParquetStore("mock:///bucket/history", "east"),
 }
 WALS: dict[str, Callable[[Path], HistoryWal]] = {"memory": lambda _folder: MemoryWal(), "files": FileWal}
 
