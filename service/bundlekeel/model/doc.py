@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from dataclasses import fields
+from typing import Any, ClassVar, cast
 
 _GROWS = "x-extensible-enum"
 
@@ -39,3 +40,8 @@ class Answer:
 
     __slots__ = ()
     __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": True}
+
+    @classmethod
+    def part_of(cls, value: object) -> dict[str, Any]:
+        """Return the fields of this dataclass with their values in `value`, such as an object of a subclass."""
+        return {item.name: getattr(value, item.name) for item in fields(cast(Any, cls))}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from bundlekeel.leader.state.takeover_record import EXCLUDED, name_set
@@ -86,7 +86,7 @@ def _answer(row: Place, inputs: AssignmentInput) -> AssignmentView:
     topic = row.topic or ""
     assignment = assign(inputs, row.bundle, non_persistent=topic.startswith("non-persistent://"))
     return AssignmentView(
-        **{item.name: getattr(assignment, item.name) for item in fields(Assignment)},
+        **Assignment.part_of(assignment),
         topic=row.topic,
         hash=row.hash,
         owner=row.broker,

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +120,7 @@ class Planner:
         now = self._wall_ms()
         return [
             PlanSummary(
-                **_copy_head(plan),
+                **PlanHead.part_of(plan),
                 expires_ms=plan.expires_ms,
                 moves=len(plan.moves),
                 what_if=plan.what_if,
@@ -241,15 +241,11 @@ def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
         names_in_use.add(name)
 
 
-def _copy_head(plan: PlanHead) -> dict[str, Any]:
-    return {item.name: getattr(plan, item.name) for item in fields(PlanHead)}
-
-
 def plan_view(plan: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView:
     """Return a plan in the form of the API, with explanations of its codes."""
     measure = measure_of(plan.strategy)
     return PlanView(
-        **_copy_head(plan),
+        **PlanHead.part_of(plan),
         expires_ms=expires_ms,
         snapshot_digest=plan.snapshot_digest,
         brokers=list(plan.brokers),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from bundlekeel.leader.state.responses import EndedView, TakeoverView
@@ -64,7 +64,7 @@ class TakeoverRecord(TakeoverView):
 
     def view(self) -> TakeoverView:
         """Return the takeover in the form of the API."""
-        return TakeoverView(**{item.name: getattr(self, item.name) for item in fields(TakeoverView)})
+        return TakeoverView(**TakeoverView.part_of(self))
 
 
 def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
