@@ -95,7 +95,7 @@ reaction: setup ## Bundlekeel beside the native shedders on one step; renews the
 decisions: packages ## The decision rule in simulated worlds, next to Pulsar's AvgShedder; renews docs/reference/decision-figures.md (hours; ARGS=--resume)
 	@$(BIN)/python -m evidence.decision_figures --write $(ARGS)
 
-mutation: packages ## Change guard, planning, strategies, gate, execution, lease and auth by mutmut: do tests fail? (an hour; ARGS="--only guard", --write renews its page)
+mutation: packages ## Change guard, planning, strategies, gate, execution, lease and auth by mutmut: do tests fail? (an hour; ARGS="--only guard")
 	@$(BIN)/python -m evidence.mutation $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)

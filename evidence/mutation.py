@@ -1,9 +1,8 @@
 """Make small errors in the code that decides on moves, with mutmut, and count the errors that no test notices.
 
-`python -m evidence.mutation [--number 1] [--only guard] [--functions '*'] [--tree DIRECTORY] [--write]` tries change
-number 1 of each function whose name matches. A change is noticed if a test that calls the function fails. `--tree`
-measures another checkout, such as an older commit, with the same rules. `--write` writes docs/reference/mutation.md.
-Strings are not changed, because no test compares wording.
+`python -m evidence.mutation [--number 1] [--only guard] [--functions '*'] [--tree DIRECTORY]` tries change number 1 of
+each function whose name matches. A change is noticed if a test that calls the function fails. `--tree` measures another
+checkout, such as an older commit, with the same rules. Strings are not changed, because no test compares wording.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from dev.markdown import table
 from dev.wheels import program
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "reference" / "mutation.md"
 AIM: Final = 0.85
 # Row of the table by pattern of files below `bundlekeel`. The first pattern that matches a file applies.
 GROUPS: Final = {
@@ -98,7 +96,7 @@ def group_of(name: str) -> str:
 
 
 def page(statuses: Mapping[str, str], number: int) -> str:
-    """Return the text of docs/reference/mutation.md."""
+    """Return a table of the changes by group, and the changes that no test noticed, as Markdown."""
     by_group: dict[str, list[str]] = defaultdict(list)
     for name, status in statuses.items():
         by_group[group_of(name)].append(status)
@@ -109,7 +107,7 @@ def page(statuses: Mapping[str, str], number: int) -> str:
     return "\n".join(
         [
             "# Mutation: whether tests fail when the code is wrong\n",
-            f"Written by `make mutation`; do not edit. Change {number} of each function.\n",
+            f"Change {number} of each function.\n",
             "mutmut changes one place at a time in a copy of the code (an operator, a number, an argument, an",
             "assignment). The tests that reach the function have to fail. Some changes make no visible difference;",
             f"the aim is {AIM:.0%}. `mutmut show NAME` in the directory of a run prints a change.\n",
@@ -133,14 +131,13 @@ def share(statuses: Mapping[str, str]) -> float:
 
 
 def main() -> None:
-    """Try the changes and print the table. With `--write`, also write docs/reference/mutation.md."""
+    """Try the changes and print the table."""
     parser = argparse.ArgumentParser(prog="python -m evidence.mutation", description=__doc__)
     parser.add_argument("--number", type=int, default=1, help="which change of each function is tried (1)")
     parser.add_argument("--only", choices=GROUPS, help="one group alone")
     parser.add_argument("--functions", default="*", help="names of functions, such as '*e' for a sample (*)")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="tests that are run (those of decisions)")
     parser.add_argument("--tree", type=Path, default=ROOT, help="checkout to measure (this one)")
-    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     mutmut = program("mutmut", "mutation")
     if mutmut is None:
@@ -149,10 +146,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         prepare(options.tree, Path(folder), patterns, options.tests)
         statuses = run(Path(folder), mutmut, f"{options.functions}__mutmut_{options.number}")
-    text = page(statuses, options.number)
-    print(text)
-    if options.write:
-        PAGE.write_text(text, encoding="utf-8")
+    print(page(statuses, options.number))
     if share(statuses) < AIM:
         sys.exit(f"below {AIM:.0%}")
 
