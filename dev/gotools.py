@@ -122,10 +122,15 @@ def run_go(name: str, module: Path, *arguments: str, on_line: Callable[[str], No
 
 
 def main(names: list[str]) -> None:
-    """Build the programs with these names, or all if `names` is empty, and print their paths."""
-    for tool in ALL:
-        if not names or tool.name in names:
-            print(f"{tool.name} {tool.version}: {ensure(tool)}")
+    """Build the programs with these names, or all if `names` is empty, and print their paths.
+
+    Raises ToolError if a name is unknown or a build fails.
+    """
+    tools = {tool.name: tool for tool in ALL}
+    for name in names or tools:
+        if name not in tools:
+            raise ToolError(f"no program is called {name!r}; known: {', '.join(tools)}")
+        print(f"{name} {tools[name].version}: {ensure(tools[name])}")
 
 
 if __name__ == "__main__":
