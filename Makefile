@@ -63,7 +63,7 @@ watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheu
 ui: setup ## The web page in real Chromium, over fakes and over a real cluster (needs Node.js 20+ with npm)
 	@$(SUITES) page-build page page-cluster
 
-demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; CLUSTER=docker)
+demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; PULSAR=5.0; CLUSTER=docker)
 	@$(PYTHON) -m dev.setup demo
 	@[ "$(CLUSTER)" = docker ] || $(BIN)/python -m dev.cluster jars
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
