@@ -39,9 +39,9 @@ class Oracle:
     """
 
     def __init__(self, *options: str, release: Release = COMPILED_WITH) -> None:
-        """`options`: arguments of the JVM, for example ``-Xmx2g``. `release`: whose classes it calls."""
+        """`options`: arguments of the JVM, for example ``-Xmx2g``. `release`: the release whose classes it calls."""
+        self.release = release
         self._options = options
-        self._release = release
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None
 
@@ -56,15 +56,15 @@ class Oracle:
         """Compile if the sources changed, and start the JVM. Raises OracleError if that fails, ClusterError if jars are
         missing.
         """
-        java = find_java(self._release.oldest_java)
+        java = find_java(self.release.oldest_java)
         if java is None:
-            raise OracleError(no_java(self._release.oldest_java))
+            raise OracleError(no_java(self.release.oldest_java))
         command = [
             str(java),
             *self._options,
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}",
             "-cp",
-            f"{compiled()}:{ensure_jars(self._release)[0].parent}/*",
+            f"{compiled()}:{ensure_jars(self.release)[0].parent}/*",
             "bundlekeel.oracle.Oracle",
         ]
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the JVM
