@@ -95,9 +95,9 @@ class CompatMemory:
     """State of the copies of Pulsar's own classes between calls, for `compat`.
 
     `usage`: the shedder's smoothed score, by broker. `placement_usage`: the smoothed score of
-    LeastResourceUsageWithWeight. `low`, `high`: AvgShedder's hit counters, by broker. `chosen`: AvgShedder's targets by
-    bundle data (as a digest), before 5.0. `planned`: since 5.0, source and target by bundle, between AvgShedder's
-    selection and the placement of the same call. `condition_hits`: number of consecutive calls in which TransferShedder's condition was
+    LeastResourceUsageWithWeight. `low`, `high`: AvgShedder's hit counters, by broker. `chosen`: AvgShedder's targets
+    before 5.0, by bundle data (as a digest). `planned`: since 5.0, AvgShedder's source and target by bundle, until the
+    placement of the same call. `condition_hits`: number of consecutive calls in which TransferShedder's condition was
     met. `table`: size of AvgShedder's table of scores. `turn`, `listed`: round robin's counter and its candidates.
     """
 
