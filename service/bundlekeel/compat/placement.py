@@ -181,10 +181,10 @@ class _PlannedAvg(_Rule):
         if plan is None:
             return candidates
         source, target = (self._rows[broker] for broker in plan)
-        others = candidates[candidates != source]
+        others: Ints = candidates[candidates != source]
         if target not in candidates:
             return others
-        healthy = others[(others != target) & ~self._overloaded[others]]
+        healthy: Ints = others[(others != target) & ~self._overloaded[others]]
         return healthy if self._overloaded[target] and len(healthy) else np.array([target])
 
     def memory(self, before: CompatMemory) -> CompatMemory:

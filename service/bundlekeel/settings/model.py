@@ -395,8 +395,8 @@ class Settings(BaseSettings):
     )
     adopt_broker_settings: bool = Field(
         default=False,
-        description="use the brokers' strategy, placement and parameters (with the defaults before 5.0: `threshold`, not "
-        "`avg`); values set here take precedence",
+        description="use the brokers' strategy, placement and parameters (with the defaults before 5.0: `threshold`, "
+        "not `avg`); values set here take precedence",
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="strategy and guard parameters, by Bundlekeel's names or Pulsar's keys"
