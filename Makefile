@@ -100,7 +100,7 @@ mutation: packages ## Change guard, planning, strategies, gate, execution, lease
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
 	@$(BIN)/python -m dev.kubernetes build
-	@$(SUITES) nightly-long nightly-laws kubernetes
+	@$(SUITES) nightly-long nightly-laws kubernetes nightly-5.0
 
 format: packages ## Format the sources
 	@$(BIN)/ruff format $(SOURCES)
