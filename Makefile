@@ -63,7 +63,7 @@ watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheu
 ui: setup ## The web page in real Chromium, over fakes and over a real cluster (needs Node.js 20+ with npm)
 	@$(SUITES) page-build page page-cluster
 
-demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; CLUSTER=docker)
+demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; PULSAR=5.0; CLUSTER=docker)
 	@$(PYTHON) -m dev.setup demo
 	@[ "$(CLUSTER)" = docker ] || $(BIN)/python -m dev.cluster jars
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
@@ -100,7 +100,7 @@ mutation: packages ## Change guard, planning, strategies, gate, execution, lease
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
 	@$(BIN)/python -m dev.kubernetes build
-	@$(SUITES) nightly-long nightly-laws kubernetes
+	@$(SUITES) nightly-long nightly-laws kubernetes nightly-5.0
 
 format: packages ## Format the sources
 	@$(BIN)/ruff format $(SOURCES)

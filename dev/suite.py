@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from dev.pulsar_releases import VARIABLE
+
 TABLE = Path(__file__).resolve().parent.parent / ".run" / "suites"
 # A suite that is interrupted stops its clusters within this time.
 STOP_SECONDS = 120
@@ -74,7 +76,8 @@ def main(arguments: list[str]) -> int:
     print(f"== {options.name}", flush=True)
     started = time.monotonic()
     code, note = suite(options)
-    row = f"{options.name:<12} {(time.monotonic() - started) / 60:6.1f} of {options.minutes:4.0f} min  {note}".rstrip()
+    name = " ".join(filter(None, (options.name, os.environ.get(VARIABLE))))
+    row = f"{name:<14} {(time.monotonic() - started) / 60:6.1f} of {options.minutes:4.0f} min  {note}".rstrip()
     print(row, flush=True)
     TABLE.parent.mkdir(exist_ok=True)
     with TABLE.open("a", encoding="utf-8") as table:

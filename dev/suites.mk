@@ -23,17 +23,19 @@ BOTH := -n 2 --dist worksteal
 NIGHT = --hypothesis-profile random --hypothesis-seed=$(SEED) $(if $(SHARD),--shard $(SHARD))
 
 CLUSTERS := modular extensible chaos quotas demo
+# The same on Pulsar 5.0: one by day, all at night.
+NEWER := $(addsuffix -5.0,$(CLUSTERS))
 # Short ones last, so that two end at nearly the same time.
 COMPUTING := unit laws page kubernetes spark parity simulation watch chart-files chart
 
-.PHONY: all check one-by-one gate $(CLUSTERS) $(COMPUTING) history page-build page-cluster nightly-long nightly-laws
+.PHONY: all check one-by-one gate $(CLUSTERS) $(NEWER) nightly-5.0 $(COMPUTING) history page-build page-cluster nightly-long nightly-laws
 
 all: one-by-one $(COMPUTING)
 
 check: gate unit laws chart-files
 
 one-by-one:
-	+@$(MAKE) --no-print-directory -j1 -f dev/suites.mk gate $(CLUSTERS)
+	+@$(MAKE) --no-print-directory -j1 -f dev/suites.mk gate $(CLUSTERS) demo-5.0
 
 gate:
 	@$(BIN)/ruff format --check -q $(SOURCES)
@@ -61,6 +63,12 @@ quotas:
 
 demo:
 	@$(call pytest,$@,3,$(DAY) tests/e2e,$(AGAIN))
+
+$(NEWER): %-5.0:
+	@PULSAR=5.0 $(MAKE) --no-print-directory -f dev/suites.mk $*
+
+nightly-5.0:
+	+@$(MAKE) --no-print-directory -j1 -f dev/suites.mk $(NEWER)
 
 unit:
 	@$(call pytest,$@,19,$(BOTH) $(PATIENT) $(DAY) tests/unit,$(AGAIN))

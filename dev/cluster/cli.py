@@ -13,6 +13,7 @@ from dev.cache import cache_dir
 from dev.cluster.jars import ensure_jars, lock_jars
 from dev.cluster.launcher import ACTIONS, Launcher, State, ask, state_file
 from dev.cluster.spec import ClusterError, ClusterSpec
+from dev.pulsar_releases import RELEASES, VARIABLE, Release, UnknownReleaseError, find_release
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 60.0
@@ -22,6 +23,7 @@ EPILOG = """examples:
   python -m dev.cluster jars                      fetch the class path once
   python -m dev.cluster up                        3 brokers, until Ctrl-C
   python -m dev.cluster up --detach --cpu-quota 0.25
+  python -m dev.cluster --pulsar 5.0 up           Pulsar 5.0 on Java 21
   python -m dev.cluster status -o json
   python -m dev.cluster pause broker-2            then: resume, restart, kill
   python -m dev.cluster down
@@ -42,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except ClusterError as error:
+    except (ClusterError, UnknownReleaseError) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -57,6 +59,12 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument(
+        "--pulsar",
+        choices=tuple(RELEASES),
+        help=f"release of Pulsar (default: ${VARIABLE}, else 4.2)",
+        metavar="RELEASE",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_up(commands.add_parser("up", help="start a cluster; stops cleanly on Ctrl-C or SIGTERM"))
     status = commands.add_parser("status", help="show addresses and processes of the running cluster")
@@ -68,7 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
         one.add_argument("name", metavar="NAME", help="zookeeper, bookie, broker-1, broker-2 …")
         one.set_defaults(run=run_action, action=action)
     commands.add_parser("jars", help="fetch the class path into the cache").set_defaults(run=run_jars)
-    commands.add_parser("lock", help="write jars.lock anew from pom.xml (needs Maven)").set_defaults(run=run_lock)
+    commands.add_parser("lock", help="write a release's jars.lock anew from its pom.xml (needs Maven)").set_defaults(
+        run=run_lock
+    )
     return parser
 
 
@@ -93,6 +103,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
 def run_up(arguments: argparse.Namespace) -> int:
     """Start a cluster in this process, or in a launcher process that runs in the background."""
     spec = ClusterSpec(
+        release=_release(arguments),
         brokers=arguments.brokers,
         mode=arguments.mode,
         fast_stats=not arguments.stock_stats,
@@ -108,6 +119,10 @@ def run_up(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _release(arguments: argparse.Namespace) -> Release:
+    return RELEASES[arguments.pulsar] if arguments.pulsar else find_release()
+
+
 def parse_settings(lines: list[str]) -> dict[str, str]:
     """Return ``KEY=VALUE`` arguments as a mapping; raise ClusterError for one without "="."""
     for line in lines:
@@ -120,7 +135,7 @@ def detach(arguments: argparse.Namespace) -> int:
     """Start a launcher, a process that runs the cluster in the background. Return the exit code once the cluster is
     ready.
     """
-    command = [sys.executable, "-m", "dev.cluster", "up", *foreground_flags(arguments)]
+    command = [sys.executable, "-m", "dev.cluster", *foreground_flags(arguments)]
     cache_dir().mkdir(parents=True, exist_ok=True)
     log = cache_dir() / "launcher.log"
     with log.open("wb") as output:
@@ -143,8 +158,8 @@ def detach(arguments: argparse.Namespace) -> int:
 
 
 def foreground_flags(arguments: argparse.Namespace) -> list[str]:
-    """Return the flags with which the launcher process runs ``up`` in its foreground."""
-    flags = ["--brokers", str(arguments.brokers), "--mode", arguments.mode]
+    """Return the arguments with which the launcher process runs ``up`` in its foreground."""
+    flags = ["--pulsar", _release(arguments).line, "up", "--brokers", str(arguments.brokers), "--mode", arguments.mode]
     if arguments.stock_stats:
         flags.append("--stock-stats")
     if arguments.cpu_quota is not None:
@@ -192,16 +207,16 @@ def run_action(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run_jars(_arguments: argparse.Namespace) -> int:
+def run_jars(arguments: argparse.Namespace) -> int:
     """Download Pulsar's jars, unless the cache has them already."""
-    jars = ensure_jars()
+    jars = ensure_jars(_release(arguments))
     print(f"{len(jars)} jars in {jars[0].parent}")
     return 0
 
 
-def run_lock(_arguments: argparse.Namespace) -> int:
-    """Write jars.lock again, with the jars that Maven resolves for pom.xml."""
-    print(f"{lock_jars()} jars")
+def run_lock(arguments: argparse.Namespace) -> int:
+    """Write a release's jars.lock again, with the jars that Maven resolves for its pom.xml."""
+    print(f"{lock_jars(_release(arguments))} jars")
     return 0
 
 
@@ -214,6 +229,7 @@ def table(state: State) -> str:
         lines.append(f"{name:<10} {process['pid'] or '-':>7}  {process['condition']:<8} {urls.get(name, '')}".rstrip())
     lines.append("")
     for key in (
+        "pulsar",
         "mode",
         "metadata_url",
         "configuration_url",

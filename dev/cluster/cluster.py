@@ -17,7 +17,7 @@ from dev.cluster.process import Child, Spawner
 from dev.cluster.secure import Security
 from dev.cluster.spec import BrokerInfo, ClusterError, ClusterSpec, CpuIsolation, broker_info
 from dev.identity import Identity
-from dev.java import NO_JAVA, find_java
+from dev.java import find_java, no_java
 
 BeforeBrokers = Callable[[list[BrokerInfo]], None]
 
@@ -231,10 +231,11 @@ class Cluster:
     # --- how processes run; ContainerCluster overrides these methods -----------------------
 
     def _java_command(self) -> list[str]:
-        java = find_java()
+        release = self.spec.release
+        java = find_java(release.oldest_java)
         if java is None:
-            raise ClusterError(NO_JAVA)
-        return [str(java), "-cp", f"{ensure_jars()[0].parent}/*"]
+            raise ClusterError(no_java(release.oldest_java))
+        return [str(java), "-cp", f"{ensure_jars(release)[0].parent}/*"]
 
     def _make_spawner(self) -> Spawner:
         return Spawner()

@@ -23,9 +23,8 @@ from testcontainers.core.docker_client import DockerClient
 from dev.cluster.cgroups import PERIOD_MICROSECONDS, CpuGroups
 from dev.cluster.cluster import HOST, BeforeBrokers, Cluster
 from dev.cluster.process import Child, Handle, Spawner
-from dev.cluster.spec import PULSAR_VERSION, ClusterError, ClusterSpec
+from dev.cluster.spec import ClusterError, ClusterSpec
 
-IMAGE = f"apachepulsar/pulsar:{PULSAR_VERSION}"
 POLL_SECONDS = 0.1
 # Processes listen on all addresses, because Docker connects published ports to the container's address.
 EVERYWHERE = "0.0.0.0"
@@ -77,9 +76,10 @@ class ContainerHandle:
 class ContainerSpawner(Spawner):
     """Starts one container per process. If this process dies, the reaper of testcontainers removes them."""
 
-    def __init__(self, published: Callable[[], list[int]]) -> None:
+    def __init__(self, image: str, published: Callable[[], list[int]]) -> None:
         """`published`: function that returns the ports to publish; called after the ports were chosen."""
         super().__init__()
+        self._image = image
         self._published = published
         self._started: list[Any] = []
 
@@ -97,13 +97,13 @@ class ContainerSpawner(Spawner):
         if child.cpu_quota_cores is not None:
             options["cpu_period"] = PERIOD_MICROSECONDS
             options["cpu_quota"] = int(child.cpu_quota_cores * PERIOD_MICROSECONDS)
-        container = DockerContainer(IMAGE, **options).with_command([command])
+        container = DockerContainer(self._image, **options).with_command([command])
         container = container.with_volume_mapping(str(child.cwd), str(child.cwd), "rw")
         return self._run(container)
 
     def _hold_network(self) -> None:
         """Start the container whose network all other containers use, so that the network outlives killed processes."""
-        container: Any = DockerContainer(IMAGE, entrypoint=["sleep"]).with_command(["infinity"])
+        container: Any = DockerContainer(self._image, entrypoint=["sleep"]).with_command(["infinity"])
         # Published on loopback only; `with_bind_ports` has no argument for this.
         container.ports = {f"{port}/tcp": (HOST, port) for port in self._published()}
         self._run(container)
@@ -149,7 +149,7 @@ class ContainerCluster(Cluster):
         return ["java", "-cp", "/pulsar/lib/*"]
 
     def _make_spawner(self) -> Spawner:
-        return ContainerSpawner(self._published)
+        return ContainerSpawner(f"apachepulsar/pulsar:{self.spec.release.version}", self._published)
 
     def _published(self) -> list[int]:
         stores = [self._zk_port, *([self._zk_secure_port] if self.spec.secure else [])]

@@ -1,4 +1,4 @@
-"""The cluster's class path: the jars of `jars.lock`, fetched once into a cache outside the source tree."""
+"""The cluster's class path: the jars of a release's `jars.lock`, fetched once into a cache outside the source tree."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from pathlib import Path
 
 from dev.cache import cache_dir, locked
 from dev.cluster.maven import Jar, fetch, find_source, read_lock
-from dev.cluster.spec import PULSAR_VERSION, ClusterError
+from dev.cluster.spec import ClusterError
+from dev.pulsar_releases import Release
 
-POM = Path(__file__).with_name("pom.xml")
-LOCK = Path(__file__).with_name("jars.lock")
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 
-def ensure_jars(lock: Path = LOCK, name: str = f"pulsar-{PULSAR_VERSION}") -> list[Path]:
+def ensure_jars(release: Release) -> list[Path]:
+    """Return the jars of a release's class path, sorted. The first call downloads them; see `ensure_locked`."""
+    return ensure_locked(release.lock, f"pulsar-{release.version}")
+
+
+def ensure_locked(lock: Path, name: str) -> list[Path]:
     """Return the jars of a lock file, sorted.
 
     The first call downloads them (a minute) into the directory `name` of the cache. Several processes may call it in
@@ -48,21 +52,22 @@ def _download(jars: list[Jar], target: Path) -> None:
     shutil.rmtree(parts, ignore_errors=True)
 
 
-def lock_jars() -> int:
-    """Resolve pom.xml with Maven and write `jars.lock`. Return the number of jars. Raises ClusterError if Maven
-    fails.
+def lock_jars(release: Release) -> int:
+    """Resolve a release's pom.xml with Maven and write its `jars.lock`. Return the number of jars.
+
+    Raises ClusterError if Maven fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        command = ["mvn", "-B", "-q", "-f", str(POM), COPY_GOAL, "-DincludeScope=runtime"]
+        command = ["mvn", "-B", "-q", "-f", str(release.pom), COPY_GOAL, "-DincludeScope=runtime"]
         command += ["-Dmdep.useRepositoryLayout=true", f"-DoutputDirectory={folder}"]
         try:
             answer = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
         except FileNotFoundError:
             raise ClusterError("the lock file is made with Maven, and there is no `mvn` on the PATH") from None
         if answer.returncode != 0:
-            raise ClusterError(f"Maven could not resolve {POM.name}:\n{answer.stdout}{answer.stderr}")
+            raise ClusterError(f"Maven could not resolve {release.pom}:\n{answer.stdout}{answer.stderr}")
         lines = sorted(str(_jar(path, Path(folder))) for path in Path(folder).rglob("*.jar"))
-    LOCK.write_text(
+    release.lock.write_text(
         "# Made from pom.xml by `python -m dev.cluster lock`.\n" + "\n".join(lines) + "\n", encoding="utf-8"
     )
     return len(lines)

@@ -48,6 +48,7 @@ def describe(cluster: Cluster, control: str) -> State:
     return {
         "launcher_pid": os.getpid(),
         "control": control,
+        "pulsar": cluster.spec.release.version,
         "mode": cluster.spec.mode,
         "metadata_url": cluster.metadata_url,
         "configuration_url": cluster.configuration_url,

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dev.pulsar_releases import Release, find_release
+
 Mode = Literal["modular", "extensible"]
 Advertise = Literal["bind", "proxy"]
 CpuIsolation = Literal["cgroup-v1", "cgroup-v2", "none"]
-
-PULSAR_VERSION = "4.2.4"
 
 
 class ClusterError(RuntimeError):
@@ -22,6 +22,7 @@ class ClusterError(RuntimeError):
 class ClusterSpec:
     """Options of a cluster.
 
+    release: the release of Pulsar.
     brokers: number of brokers; 0 starts ZooKeeper alone (no bookie, no metadata).
     mode: the load manager of the brokers.
     fast_stats: brokers count traffic every second and report every small change; False: as by default (60 s).
@@ -40,6 +41,7 @@ class ClusterSpec:
     zk_audit: ZooKeeper writes its audit log (``Cluster.zk_audit_log``).
     """
 
+    release: Release = field(default_factory=find_release)
     brokers: int = 3
     mode: Mode = "modular"
     fast_stats: bool = True

@@ -15,13 +15,16 @@ from types import TracebackType
 from typing import IO, Any
 
 from dev.cache import cache_dir, locked
-from dev.cluster.jars import ensure_jars
-from dev.cluster.spec import PULSAR_VERSION
-from dev.java import NO_COMPILER, NO_JAVA, compiler, find_java
+from dev.cluster.jars import ensure_jars, ensure_locked
+from dev.java import NO_COMPILER, compiler, find_java, no_java
+from dev.pulsar_releases import RELEASES, Release
 
 HERE = Path(__file__).parent
 # The last release of Pulsar 4.0. The oracle uses its defaults, and those of its classes that differ from 4.2.
 OLDER_VERSION = "4.0.8"
+# The oracle is compiled with the jars of this release, which the compiler of Java 17 can read. It calls what only later
+# releases have by reflection.
+COMPILED_WITH = RELEASES["4.2"]
 
 
 class OracleError(Exception):
@@ -35,8 +38,9 @@ class Oracle:
     ...     oracle.ask({"reset": {"strategy": "threshold", "config": {}}})
     """
 
-    def __init__(self, *options: str) -> None:
-        """`options`: arguments of the JVM, for example ``-Xmx2g``."""
+    def __init__(self, *options: str, release: Release = COMPILED_WITH) -> None:
+        """`options`: arguments of the JVM, for example ``-Xmx2g``. `release`: the release whose classes it calls."""
+        self.release = release
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None
@@ -52,15 +56,15 @@ class Oracle:
         """Compile if the sources changed, and start the JVM. Raises OracleError if that fails, ClusterError if jars are
         missing.
         """
-        java = find_java()
+        java = find_java(self.release.oldest_java)
         if java is None:
-            raise OracleError(NO_JAVA)
+            raise OracleError(no_java(self.release.oldest_java))
         command = [
             str(java),
             *self._options,
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}",
             "-cp",
-            class_path(compiled()),
+            f"{compiled()}:{ensure_jars(self.release)[0].parent}/*",
             "bundlekeel.oracle.Oracle",
         ]
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the JVM
@@ -126,22 +130,16 @@ class Oracle:
         return json.loads(line)
 
 
-def class_path(classes: Path) -> str:
-    """Return the class path: the oracle's classes, then Pulsar's jars."""
-    jars = ensure_jars()
-    return f"{classes}:{jars[0].parent}/*"
-
-
 def compiled() -> Path:
     """Return the directory of the compiled classes in the cache, whose name is a hash of the sources. Compile them if
     the directory does not exist.
     """
     sources = sorted((HERE / "java").glob("*.java"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
-    target = cache_dir() / f"oracle-{PULSAR_VERSION}-{digest}"
+    target = cache_dir() / f"oracle-{COMPILED_WITH.version}-{digest}"
     if target.is_dir():
         return target
-    jars = ensure_jars()
+    jars = ensure_jars(COMPILED_WITH)
     with locked(cache_dir() / "oracle.lock"):
         if not target.is_dir():
             _compile(sources, f"{jars[0].parent}/*", target)
@@ -165,5 +163,5 @@ def _compile(sources: list[Path], path: str, target: Path) -> None:
 
 def older_jar(artifact: str = "pulsar-broker") -> Path:
     """Return a jar of Pulsar 4.0 that `older.lock` lists; the first call downloads it into the cache."""
-    jars = ensure_jars(HERE / "older.lock", f"pulsar-{OLDER_VERSION}")
+    jars = ensure_locked(HERE / "older.lock", f"pulsar-{OLDER_VERSION}")
     return next(jar for jar in jars if jar.name == f"{artifact}-{OLDER_VERSION}.jar")

@@ -7,6 +7,7 @@ import sys
 import time
 
 from dev.cluster import ClusterError
+from dev.pulsar_releases import RELEASES, VARIABLE, find_release
 from dev.sidecar import SidecarError
 from dev.traffic import AdminError, TrafficError
 from evidence.reaction import page
@@ -26,6 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         "in evidence/reaction/results, so the runs can be collected over several invocations and days; journal and log "
         "of each in .run/reaction. About 4 minutes a run and more.",
     )
+    parser.add_argument("--pulsar", choices=tuple(RELEASES), help=f"release of Pulsar (default: ${VARIABLE}, else 4.2)")
     parser.add_argument("--runs", type=int, default=3, help="of each contender (default 3)")
     parser.add_argument("--only", default="", metavar="NAME,...", help="these contenders (see --list)")
     parser.add_argument("--list", action="store_true", help="name the contenders and how many runs are kept, and end")
@@ -109,6 +111,7 @@ def main() -> int:
         print(f"reaction: {error}", file=sys.stderr)
         return 2
     options = Options(
+        release=RELEASES[arguments.pulsar] if arguments.pulsar else find_release(),
         within_seconds=arguments.within,
         warm_seconds=arguments.warm,
         turn_seconds=arguments.turn,

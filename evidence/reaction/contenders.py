@@ -9,7 +9,8 @@ from typing import Literal
 from dev.cluster.spec import Mode
 
 Counters = Literal["brokers", "prometheus", "off"]
-AVG_SHEDDER = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
+_IMPL = "org.apache.pulsar.broker.loadbalance.impl"
+AVG_SHEDDER = f"{_IMPL}.AvgShedder"
 
 # PIP-364 requires both names, and recommends 0.5 instead of 0.2.
 AVG = {
@@ -18,7 +19,11 @@ AVG = {
     "maxUnloadPercentage": "0.5",
 }
 # ThresholdShedder moves at least 10 MB/s from a broker by default. Brokers of this size have less, so it moves nothing.
-THRESHOLD = {"loadBalancerBundleUnloadMinThroughputThreshold": "0.0"}
+THRESHOLD = {
+    # The default before 5.0; a placement by AvgShedder, the default of 5.0, does not apply then.
+    "loadBalancerLoadSheddingStrategy": f"{_IMPL}.ThresholdShedder",
+    "loadBalancerBundleUnloadMinThroughputThreshold": "0.0",
+}
 # The interval is an integer of minutes, so 1 is the shortest. That is the default; it limits how fast shedders react.
 SHORTEST_INTERVALS = {"loadBalancerSheddingIntervalMinutes": "1", "loadBalancerHostUsageCheckIntervalMinutes": "1"}
 FASTEST_AVG = {

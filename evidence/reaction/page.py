@@ -10,6 +10,7 @@ import msgspec
 
 from dev.cluster.conf import FAST_STATS
 from dev.markdown import table
+from dev.pulsar_releases import RELEASES
 from evidence.reaction import run as step
 from evidence.reaction.contenders import CONTENDERS, Contender
 from evidence.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
@@ -43,7 +44,10 @@ TURNING_HEADER = (
     *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
 )
 TURN_SECONDS = 90.0
-TURNING, QUIET = Options(turn_seconds=TURN_SECONDS), Options(quiet_seconds=100.0)
+# The page shows runs on this release.
+RELEASE = RELEASES["4.2"]
+TURNING = Options(release=RELEASE, turn_seconds=TURN_SECONDS)
+QUIET = Options(release=RELEASE, quiet_seconds=100.0)
 Row = tuple[str, ...]
 
 

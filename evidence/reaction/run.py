@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 from dev.cluster import Cluster, ClusterSpec, open_cluster
+from dev.pulsar_releases import Release, find_release
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from dev.traffic import Traffic, TrafficReport, TrafficSpec
 from evidence.reaction.contenders import Contender
@@ -109,6 +110,7 @@ class Result:
 class Options:
     """Options of all runs. `within_seconds`: time limit. `warm_seconds`: see `warm`. `turn_seconds`: see `Result`."""
 
+    release: Release = field(default_factory=find_release)
     within_seconds: float = 900.0
     warm_seconds: float | None = None
     turn_seconds: float = 0.0
@@ -120,7 +122,9 @@ class Options:
     @property
     def variant(self) -> str:
         """Return the text that follows the contender's name in the directory of results with these options."""
-        return f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
+        release = "" if self.release.line == "4.2" else f"-pulsar-{self.release.line}"
+        turn = f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
+        return release + turn
 
     def warm(self, contender: Contender) -> float:
         """Return for how many seconds traffic runs before the balancer is turned on: the option, or the time that this
@@ -136,6 +140,7 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
     Raises ReactionError, ClusterError, SidecarError, TrafficError or AdminError if a step fails.
     """
     spec = ClusterSpec(
+        release=options.release,
         brokers=3,
         mode=contender.mode,
         fast_stats=contender.fast,

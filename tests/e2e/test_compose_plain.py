@@ -30,6 +30,7 @@ from dev.cluster.jars import ensure_jars
 from dev.cluster.process import Child, Spawner
 from dev.cluster.spec import ClusterSpec
 from dev.java import find_java
+from dev.pulsar_releases import find_release
 from dev.tools_prometheus import ToolsMissing, ensure
 from tests.support.dockerfile import stages
 
@@ -57,10 +58,11 @@ class Stack:
         self.folder = folder
         self.services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]
         self._spawner, self._children = Spawner(), list[Child]()
-        java = find_java()
+        release = find_release()
+        java = find_java(release.oldest_java)
         assert java is not None
         self._java = [str(java), f"-Dlog4j2.configurationFile={self._file('log4j2.xml', conf.log4j2_xml())}"]
-        self._jars = ["-cp", f"{ensure_jars()[0].parent}/*"]
+        self._jars = ["-cp", f"{ensure_jars(release)[0].parent}/*"]
         self._hosts = self._file("hosts", "".join(f"{address} {name}\n" for name, address in HOSTS.items()))
 
     def start(self, name: str, command: list[str], ready: Callable[[], bool]) -> None:

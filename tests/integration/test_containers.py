@@ -9,6 +9,7 @@ from dev.cluster import ClusterSpec, open_cluster
 from dev.cluster.jars import ensure_jars
 from dev.cluster.probe import brokers_listed
 from dev.java import find_java
+from dev.pulsar_releases import find_release
 from tests.support.fake_engine import FakeEngine
 
 
@@ -19,7 +20,9 @@ def test_i06_a_cluster_in_containers_runs_and_is_gone(monkeypatch: pytest.Monkey
     """Three brokers find each other at published addresses; one is killed and comes back; no container is left."""
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
     monkeypatch.setenv("CLUSTER", "docker")
-    programs = {"/pulsar/lib": str(ensure_jars()[0].parent), "exec java ": f"exec {find_java()} "}
+    release = find_release()
+    java = f"exec {find_java(release.oldest_java)} "
+    programs = {"/pulsar/lib": str(ensure_jars(release)[0].parent), "exec java ": java}
     with FakeEngine(programs) as engine:
         monkeypatch.setenv("DOCKER_HOST", engine.address)
         with open_cluster(ClusterSpec()) as cluster:

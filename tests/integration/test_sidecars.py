@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bundlekeel.model.parameters import compat_defaults
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from tests.chaos.stage import (
@@ -183,7 +184,8 @@ def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_
             return until(rows_that_agree, "metrics and settings agree", within=5)
 
         rows = read_shown()
-        theirs = ("threshold", "broker") if adopt else ("avg", "default")
+        stock = compat_defaults(busy.cluster.spec.release.line)["strategy"]
+        theirs = (stock, "broker") if adopt else ("avg", "default")
         assert (rows["strategy"]["value"], rows["strategy"]["origin"]) == theirs
         output = bundlekeel(
             "config", "show", "-c", str(sidecar.config), "--running", "--origin", "-o", "json", within=120

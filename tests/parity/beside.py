@@ -30,9 +30,10 @@ class Outcome:
     seen: Counter[str] = field(default_factory=Counter)
 
 
-def parameters(config: dict[str, Any]) -> Parameters:
+def parameters(config: dict[str, Any], release: str = "4.2") -> Parameters:
     """Our parameters for a configuration in Pulsar's keys, unchecked: the classes take thresholds below 0 too."""
-    return Parameters(**{**compat_defaults("4.2"), **from_pulsar(config, ranged=False)})  # type: ignore[arg-type]
+    values = {**compat_defaults(release), **from_pulsar(config, ranged=False), "compat": release}
+    return Parameters(**values)  # type: ignore[arg-type]
 
 
 def picture_of_turn(turn: Turn) -> CompatPicture:
@@ -57,10 +58,13 @@ def bits(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def compare_shedder(
-    oracle: Oracle, strategy: str, scenarios: Iterable[Scenario], *, release: str = "4.2", older_jar: str = ""
+    oracle: Oracle, strategy: str, scenarios: Iterable[Scenario], *, release: str = "", older_jar: str = ""
 ) -> Outcome:
-    """Every turn of every scenario: the same bundles in the same order, the same destinations, the same memory."""
-    outcome = Outcome()
+    """Every turn of every scenario: the same bundles in the same order, the same destinations, the same memory.
+
+    `release`: that of our form, by default the one of the oracle.
+    """
+    outcome, release = Outcome(), release or oracle.release.line
     for batch in _batches(scenarios):
         lines: list[dict[str, Any]] = []
         for one in batch:
@@ -69,17 +73,17 @@ def compare_shedder(
         answers = iter(oracle.ask_all(lines))
         for one in batch:
             assert next(answers) == {}
-            memory, params = CompatMemory(), parameters(one.config)
+            memory, params = CompatMemory(), parameters(one.config, release)
             for number, turn in enumerate(one.turns):
                 memory = _compare_shedding(
-                    outcome, (strategy, release), one.seed * 100 + number, turn, next(answers), memory, params
+                    outcome, strategy, one.seed * 100 + number, turn, next(answers), memory, params
                 )
     return outcome
 
 
 def _compare_shedding(
     outcome: Outcome,
-    which: tuple[str, str],
+    strategy: str,
     number: int,
     turn: Turn,
     answer: dict[str, Any],
@@ -90,9 +94,8 @@ def _compare_shedding(
     if "error" in answer:
         outcome.differences.append(f"{number}: Java failed: {answer['error']}")
         return memory
-    strategy, release = which
     picture = picture_of_turn(turn)
-    result = shed(picture, params, memory, strategy, release)
+    result = shed(picture, params, memory, strategy, params.compat)
     unload, to = named(picture, result)
     outcome.acted += bool(answer["unload"])
     outcome.seen[result.verdict.code.value] += 1
@@ -105,6 +108,7 @@ def _compare_shedding(
         ("brokers", answer["brokers"], list(picture.brokers)),
         ("unload", answer["unload"], unload),
         ("to", answer["to"], to),
+        ("planned", answer.get("planned", {}), {name: list(pair) for name, pair in ours.planned.items()}),
         ("history", bits(java.get("brokerAvgResourceUsage", {})), bits(ours.usage)),
         # A counter of 0 is as good as none; the class makes some while it looks.
         ("low hits", hits[0], {k: float(v) for k, v in ours.low.items() if v}),
@@ -122,9 +126,10 @@ def compare_placement(oracle: Oracle, placement: str, scenarios: Iterable[Scenar
 
     `LeastLongTermMessageRate` and `LeastResourceUsageWithWeight` draw with `ThreadLocalRandom` and `AvgShedder` with
     a CRC of a random number, so the one drawn cannot be compared. `AvgShedder` shows no set: where a bundle of equal
-    data was sent before it must be that broker, else any candidate.
+    data was sent before it must be that broker, else any candidate. That of 5.0 is asked so often that all brokers come
+    from which it draws.
     """
-    outcome = Outcome()
+    outcome, release = Outcome(), oracle.release.line
     reset: dict[str, Any] = {"placement": placement} | ({"strategy": "avg"} if placement == "avg" else {})
     for batch in _batches(scenarios):
         lines: list[dict[str, Any]] = []
@@ -134,7 +139,7 @@ def compare_placement(oracle: Oracle, placement: str, scenarios: Iterable[Scenar
         answers = iter(oracle.ask_all(lines))
         for one in batch:
             assert next(answers) == {}
-            memory, params = CompatMemory(), parameters(one.config)
+            memory, params = CompatMemory(), parameters(one.config, release)
             for number, turn in enumerate(one.turns):
                 answer = next(answers)
                 outcome.states += 1
@@ -143,7 +148,7 @@ def compare_placement(oracle: Oracle, placement: str, scenarios: Iterable[Scenar
                     continue
                 picture = picture_of_turn(turn)
                 if placement == "avg":
-                    memory = shed(picture, params, memory, "avg", "4.2").memory
+                    memory = shed(picture, params, memory, "avg", release).memory
                 memory = _compare_selections(
                     outcome, placement, f"{one.seed}/{number}", turn, answer, picture, memory, params
                 )

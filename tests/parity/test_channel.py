@@ -61,9 +61,9 @@ def total(counts: Counter[tuple[str, ...]], *part: str) -> int:
 
 
 @pytest.mark.parametrize("store", [False, True])
-def test_a_hundred_thousand_pairs(oracle: Oracle, store: bool) -> None:
+def test_a_hundred_thousand_pairs(each_oracle: Oracle, store: bool) -> None:
     """Equal without one difference, each branch taken often, on both sides of its condition."""
-    counts, differences = compare(oracle, 7, 100_000, store=store)
+    counts, differences = compare(each_oracle, 7, 100_000, store=store)
     assert not differences, differences[:3]
     assert counts.total() == 100_000
     allowed = OVER_METADATA_STORE if store else OVER_SYSTEM_TOPIC
@@ -100,12 +100,12 @@ def test_more_pairs(oracle: Oracle, store: bool, seed: int) -> None:
     assert counts.total() == 100_000
 
 
-def test_what_java_cannot_compare_is_dropped(oracle: Oracle) -> None:
+def test_what_java_cannot_compare_is_dropped(each_oracle: Oracle) -> None:
     """An owner without destination makes the class throw; a first entry with such brokers is taken."""
     current = ServiceUnit(state=UnitState.OWNED, source="b1:8080", version=1)
     new = ServiceUnit(state=UnitState.RELEASING, source="b1:8080", version=2)
     for store in (False, True):
-        oracle.ask({"reset": {"kind": "channel", "store": store}})
-        answer = oracle.ask(line_of([(current, new), (None, current)]))
+        each_oracle.ask({"reset": {"kind": "channel", "store": store}})
+        answer = each_oracle.ask(line_of([(current, new), (None, current)]))
         assert answer["keep"] == "e0"
         assert should_keep_left(current, new, store=store) and not should_keep_left(None, current, store=store)

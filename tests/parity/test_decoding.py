@@ -84,21 +84,21 @@ def expected(java: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_every_odd_value_in_every_field(oracle: Oracle) -> None:
+def test_every_odd_value_in_every_field(each_oracle: Oracle) -> None:
     texts = {f"{field} {value}": f'{{"{field}":{value}}}' for field, values in FIELDS.items() for value in values}
     for resource in ("cpu", "bandwidthOut"):
         texts |= {f"{resource} {figure} {value}": f'{{"{resource}":{{"usage":30,"limit":60,"{figure}":{value}}}}}'
                   for figure in ("usage", "limit") for value in NUMBERS}  # fmt: skip
-    read, refused = compare(oracle, texts)
+    read, refused = compare(each_oracle, texts)
     assert read > 150
     assert refused > 50
 
 
-def test_records_that_are_no_objects(oracle: Oracle) -> None:
-    compare(oracle, {value: value for value in ("null", "[]", "5", '"x"', "true", "{}")})
+def test_records_that_are_no_objects(each_oracle: Oracle) -> None:
+    compare(each_oracle, {value: value for value in ("null", "[]", "5", '"x"', "true", "{}")})
 
 
-def test_reports_of_seeded_states(oracle: Oracle) -> None:
+def test_reports_of_seeded_states(each_oracle: Oracle) -> None:
     dice, texts = random.Random(7), {}
     for seed in range(60):
         for host, record in scenario(seed, 1, selections=True).turns[0].brokers.items():
@@ -107,7 +107,7 @@ def test_reports_of_seeded_states(oracle: Oracle) -> None:
             if dice.random() < 0.3:
                 spoilt[field] = dice.choice(FIELDS[field])
             texts[f"{seed} {host}"] = "{" + ",".join(f'"{name}":{value}' for name, value in spoilt.items()) + "}"
-    read, refused = compare(oracle, texts)
+    read, refused = compare(each_oracle, texts)
     assert read > 300
     assert refused > 10
 
@@ -129,13 +129,13 @@ def test_heartbeats_of_the_4_0_line() -> None:
     "text",
     [b"{}", b"null", b'{"shortTermData":{}}', b'{"shortTermData":null,"longTermData":{}}', b'{"shortTermData":[]}'],
 )
-def test_bundle_data_that_makes_the_classes_fail_is_left_out(oracle: Oracle, text: bytes) -> None:
+def test_bundle_data_that_makes_the_classes_fail_is_left_out(each_oracle: Oracle, text: bytes) -> None:
     """A missing term is null in Java, and whoever looks at it fails (LeastLongTermMessageRate at the long one)."""
     report = b'{"bundles":["t/a/0x0_0x1","t/a/0x1_0x2"],"lastStats":{"t/a/0x0_0x1":{}},"cpu":{"usage":99,"limit":100}}'
     config = {"loadBalancerBundleUnloadMinThroughputThreshold": 0}
-    oracle.ask({"reset": {"strategy": "overload", "config": config}})
+    each_oracle.ask({"reset": {"strategy": "overload", "config": config}})
     line = b'{"brokers":{"b:80":%s},"bundles":{"t/a/0x0_0x1":%s}}' % (report, text)
-    assert "error" in oracle.ask(line)
+    assert "error" in each_oracle.ask(line)
     picture = decode_compat({"b:80": report}, {"t/a/0x0_0x1": text})
     assert [name for name, _ in picture.excluded] == ["t/a/0x0_0x1"]
     assert len(picture.bundles.names) == 0

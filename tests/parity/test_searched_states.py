@@ -74,14 +74,14 @@ scenarios = st.builds(Scenario, seed=st.just(0), config=configs, turns=st.lists(
 
 @SETTINGS
 @given(scenario=scenarios)
-def test_shedders(oracle: Oracle, scenario: Scenario) -> None:
+def test_shedders(each_oracle: Oracle, scenario: Scenario) -> None:
     plain = Scenario(scenario.seed, scenario.config, [Turn(t.brokers, t.bundles, t.recent) for t in scenario.turns])
     for strategy in SHEDDERS:
-        assert compare_shedder(oracle, strategy, [plain]).differences == [], strategy
+        assert compare_shedder(each_oracle, strategy, [plain]).differences == [], strategy
 
 
 @SETTINGS
 @given(scenario=scenarios)
-def test_placements(oracle: Oracle, scenario: Scenario) -> None:
+def test_placements(each_oracle: Oracle, scenario: Scenario) -> None:
     for placement in PLACEMENTS:
-        assert compare_placement(oracle, placement, [scenario]).differences == [], placement
+        assert compare_placement(each_oracle, placement, [scenario]).differences == [], placement

@@ -26,16 +26,16 @@ def check(outcome: Outcome, states: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", SHEDDERS)
-def test_a_thousand_states(oracle: Oracle, strategy: str) -> None:
-    check(compare_shedder(oracle, strategy, (scenario(seed, TURNS) for seed in range(250))), 1000)
+def test_a_thousand_states(each_oracle: Oracle, strategy: str) -> None:
+    check(compare_shedder(each_oracle, strategy, (scenario(seed, TURNS) for seed in range(250))), 1000)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("strategy", SHEDDERS)
-def test_ten_thousand_states(oracle: Oracle, strategy: str) -> None:
+def test_ten_thousand_states(each_oracle: Oracle, strategy: str) -> None:
     scenarios = (scenario(seed, TURNS) for seed in range(10_000, 12_500))
-    check(compare_shedder(oracle, strategy, scenarios), 10_000)
+    check(compare_shedder(each_oracle, strategy, scenarios), 10_000)
 
 
 def test_a_crowded_bucket(oracle: Oracle) -> None:

@@ -8,11 +8,14 @@ import java.io.File;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import org.apache.pulsar.broker.ServiceConfiguration;
 import org.apache.pulsar.broker.loadbalance.LoadData;
@@ -49,6 +52,10 @@ public final class ModularOracle implements Handler {
             "least_long_term_message_rate", "LeastLongTermMessageRate",
             "least_resource_usage", "LeastResourceUsageWithWeight",
             "round_robin", "RoundRobinBrokerSelector");
+
+    private static final int DRAWS = 40;
+    private static final Method NAMED = Arrays.stream(ModularLoadManagerStrategy.class.getMethods())
+            .filter(method -> method.getName().equals("selectBrokerForBundle")).findAny().orElse(null);
 
     private final NamespaceBundleStats defaults = new NamespaceBundleStats();
     private ServiceConfiguration conf;
@@ -150,11 +157,20 @@ public final class ModularOracle implements Handler {
         Map<String, Collection<String>> unload = new LinkedHashMap<>();
         Map<String, String> to = new LinkedHashMap<>();
         selected.asMap().forEach((broker, bundles) -> unload.put(broker, new ArrayList<>(bundles)));
-        if (shedder instanceof AvgShedder coupled) {
+        if (field(shedder, "pendingBundleToUnload") instanceof Map<?, ?> pending) {
+            Map<String, List<Object>> planned = new LinkedHashMap<>();
+            for (Map.Entry<?, ?> one : pending.entrySet()) {
+                planned.put((String) one.getKey(), List.of(
+                        field(one.getValue(), "sourceBroker"), field(one.getValue(), "destinationBroker")));
+            }
+            answer.put("planned", planned);
+        } else if (shedder instanceof AvgShedder coupled) {
             // What the manager asks next; the destination is in the class's map already.
             Set<String> all = load.getBrokerData().keySet();
             selected.values().forEach(bundle -> to.put(bundle,
                     coupled.selectBroker(all, load.getBundleData().get(bundle), load, conf).orElseThrow()));
+        }
+        if (shedder instanceof AvgShedder) {
             answer.put("sorted", new ArrayList<>(((Map<?, ?>) field(shedder, "brokerScoreMap")).keySet()));
         }
         answer.put("unload", unload);
@@ -172,14 +188,31 @@ public final class ModularOracle implements Handler {
                 bundle = new BundleData(10, 1000, defaults);
             }
             Map<String, Object> answer = new LinkedHashMap<>();
-            answer.put("chosen", placement.selectBroker(candidates, bundle, load, conf).orElse(null));
+            String name = one.path("bundle").asText("");
+            String chosen = choose(candidates, name, bundle);
+            answer.put("chosen", chosen);
             if (field(placement, "bestBrokers") instanceof Collection<?> best) {
                 answer.put("allowed", new ArrayList<>(best));
+            } else if (field(placement, "pendingBundleToUnload") != null && chosen != null) {
+                // This class draws without remembering: so many draws show every broker that it may draw.
+                Set<String> drawn = new HashSet<>();
+                for (int i = 0; i < DRAWS * candidates.size(); i++) {
+                    drawn.add(choose(candidates, name, bundle));
+                }
+                answer.put("allowed", new ArrayList<>(drawn));
             }
             answer.put("memory", memory(placement));
             found.add(answer);
         }
         return found;
+    }
+
+    /** What the manager asks the placement: since 5.0 with the bundle's name. Null: the class names no broker. */
+    private String choose(Set<String> candidates, String name, BundleData bundle) throws Exception {
+        if (NAMED == null) {
+            return placement.selectBroker(candidates, bundle, load, conf).orElse(null);
+        }
+        return (String) ((Optional<?>) NAMED.invoke(placement, candidates, name, bundle, load, conf)).orElse(null);
     }
 
     /** What the class keeps between calls, by the names of its fields. */

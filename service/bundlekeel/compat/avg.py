@@ -1,4 +1,4 @@
-"""Exact copy of `AvgShedder` (PIP-364) of Pulsar 4.0 and 4.2, which do not differ here."""
+"""Exact copy of `AvgShedder` (PIP-364). Before 5.0, a target belongs to the data of a bundle, not to its name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, releas
     low, high = dict(memory.low), dict(memory.high)
     # The class uses one HashMap of scores for its whole life, and its table never shrinks.
     table = max(memory.table, table_of(len(picture.brokers)))
-    memory = replace(memory, table=table)
+    memory = replace(memory, table=table, planned={})
     pairs = _count(picture, params, table, low, high)
     if not pairs:
         verdict = Verdict(code=Code.BALANCED, sentence="no pair differs by the low threshold")
@@ -34,8 +34,13 @@ def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, releas
     select = _Selector(picture, params, release)
     for cold, hot in acting:
         select.take(cold, hot)
-    to, targets = select.destinations()
-    memory = replace(memory, low=low, high=high, chosen={**memory.chosen, **targets})
+    memory = replace(memory, low=low, high=high)
+    to: dict[int, int] = {}
+    if release in ("4.0", "4.2"):
+        to, targets = select.destinations()
+        memory = replace(memory, chosen={**memory.chosen, **targets})
+    else:
+        memory = replace(memory, planned=select.plan())
     return CompatResult(
         unload=tuple((row, hot) for row, hot, _ in select.taken),
         to=to,
@@ -139,6 +144,11 @@ class _Selector:
             self.taken.append((row, hot, cold))
         code = Code.OVERLOADED if fitting else Code.NO_BUNDLES
         self._say(hot, code, f"{len(fitting)} bundles to {self.picture.brokers[cold]}")
+
+    def plan(self) -> dict[str, tuple[str, str]]:
+        """Return source and target of each selected bundle, by its name; of two reports with one bundle, the last."""
+        names, brokers = self.picture.bundles.names, self.picture.brokers
+        return {names[row]: (brokers[hot], brokers[cold]) for row, hot, cold in self.taken}
 
     def destinations(self) -> tuple[dict[int, int], dict[str, str]]:
         """Return the target of each selected bundle, by row and by bundle *data*.

@@ -2,7 +2,8 @@
 
 Records are read as Pulsar's mapper reads them. A bundle that `bundles` does not contain is not a candidate. `to`
 contains the destinations that the shedder chooses. If the reset names a `placement`, `to` also contains its choice
-among all brokers for the other bundles. A bundle for which the placement chooses the owner is not in `to`, because the
+among all brokers for the other bundles. AvgShedder of 5.0 is always asked as placement, as it may replace an overloaded
+target. A bundle for which the placement chooses the owner is not in `to`, because the
 broker skips such a bundle. Bundles that TransferShedder unloads without transfer (`loadBalancerTransferEnabled: false`)
 are in `unload` only.
 """
@@ -97,7 +98,7 @@ class CompatDecider:
 
     def _destinations(self, picture: CompatPicture, result: CompatResult) -> dict[int, int]:
         destinations = dict(result.to)
-        if not self.places or len(picture.brokers) < 2:
+        if not (self.places or self.memory.planned) or len(picture.brokers) < 2:
             return destinations
         placer = Placer(picture, self.params, self.memory, self.params.placement, self.seed)
         all_brokers = np.arange(len(picture.brokers), dtype=np.int64)

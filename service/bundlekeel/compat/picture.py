@@ -29,10 +29,8 @@ DEFAULT_TRAFFIC: Final = (50.0, 50.0, 50_000.0, 50_000.0)
 # does not match three-part (v1) namespaces any more, and their bundles are shed like all others.
 _WORD: Final = r"[-=:.\w]+"
 _BROKER: Final = r"[-=.\w]+:[0-9]+"
-_MONITORS: Final = {
-    "4.0": re.compile(rf"pulsar/(?:{_WORD}/)?{_BROKER}|sla-monitor/{_WORD}/{_BROKER}", re.ASCII),
-    "4.2": re.compile(rf"(?:pulsar|sla-monitor)/{_BROKER}", re.ASCII),
-}
+_MONITORS: Final = re.compile(rf"(?:pulsar|sla-monitor)/{_BROKER}", re.ASCII)
+_MONITORS_4_0: Final = re.compile(rf"pulsar/(?:{_WORD}/)?{_BROKER}|sla-monitor/{_WORD}/{_BROKER}", re.ASCII)
 _SUSPECTS: Final = ("pulsar/", "sla-monitor/")
 
 
@@ -59,7 +57,7 @@ class BundleColumns:
 
     def monitors(self, release: str) -> list[int]:
         """Return the rows of heartbeat and SLA bundles, by the rule of this release."""
-        pattern = _MONITORS[release]
+        pattern = _MONITORS_4_0 if release == "4.0" else _MONITORS
         return [row for row in self.suspects if pattern.fullmatch(namespace_of(self.names[row]))]
 
 

@@ -24,15 +24,16 @@ class Placer:
         self, picture: CompatPicture, params: Parameters, memory: CompatMemory, placement: str, seed: int = 0
     ) -> None:
         self.picture, self.params = picture, params
-        self._memory, self._rule = memory, _RULES[placement](picture, params, memory)
+        planned = placement == "avg" and params.compat not in ("4.0", "4.2")
+        self._memory, self._rule = memory, (_PlannedAvg if planned else _RULES[placement])(picture, params, memory)
         self._random = np.random.default_rng(abs(seed))
 
     def select(self, row: int, candidates: Ints) -> tuple[Ints, int]:
-        """Return the brokers (rows) from which Pulsar draws, and the drawn one (-1: no candidates). `candidates`: in
-        Java's order."""
-        if len(candidates) == 0:
-            return candidates, -1
-        allowed = self._rule.allowed(row, candidates)
+        """Return the brokers (rows) from which Pulsar draws, and the drawn one (-1: none). `candidates`: in Java's
+        order."""
+        allowed = self._rule.allowed(row, candidates) if len(candidates) else candidates
+        if len(allowed) == 0:
+            return allowed, -1
         broker = int(allowed[self._random.integers(len(allowed))]) if len(allowed) > 1 else int(allowed[0])
         self.record(row, broker)
         return allowed, broker
@@ -57,7 +58,7 @@ class _Rule:
         """Load the state of the class from `memory`."""
 
     def allowed(self, row: int, candidates: Ints) -> Ints:
-        """Return the candidates from which the class draws; never empty."""
+        """Return the candidates from which the class draws. `candidates`: at least one."""
         raise NotImplementedError
 
     def drawn(self, row: int, broker: int) -> None:
@@ -143,7 +144,7 @@ class _RoundRobin(_Rule):
 
 
 class _Avg(_Rule):
-    """`AvgShedder.selectBroker`: the last target of a bundle with equal data; without such a target, any broker."""
+    """`AvgShedder.selectBroker` before 5.0: the last target of a bundle with equal data; without one, any broker."""
 
     def start(self, memory: CompatMemory) -> None:
         self._chosen = dict(memory.chosen)
@@ -161,6 +162,33 @@ class _Avg(_Rule):
 
     def memory(self, before: CompatMemory) -> CompatMemory:
         return replace(before, chosen=self._chosen.copy())
+
+
+class _PlannedAvg(_Rule):
+    """`AvgShedder.selectBrokerForBundle` of 5.0: the planned target of this attempt; without one, any broker.
+
+    If the target is overloaded, another broker that is not replaces it. If it is not a candidate, any does, except the
+    source.
+    """
+
+    def start(self, memory: CompatMemory) -> None:
+        self._planned, self._rows = memory.planned, {broker: row for row, broker in enumerate(self.picture.brokers)}
+        scores = self.picture.usage(self.params) * 100
+        self._overloaded: Bools = scores > self.params.overloaded_threshold_percent
+
+    def allowed(self, row: int, candidates: Ints) -> Ints:
+        plan = self._planned.get(self.picture.bundles.names[row]) if row >= 0 else None
+        if plan is None:
+            return candidates
+        source, target = (self._rows[broker] for broker in plan)
+        others: Ints = candidates[candidates != source]
+        if target not in candidates:
+            return others
+        healthy: Ints = others[(others != target) & ~self._overloaded[others]]
+        return healthy if self._overloaded[target] and len(healthy) else np.array([target])
+
+    def memory(self, before: CompatMemory) -> CompatMemory:
+        return replace(before, planned={})
 
 
 _RULES: dict[str, type[_Rule]] = {

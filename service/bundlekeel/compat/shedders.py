@@ -1,4 +1,4 @@
-"""Exact copies of Pulsar's own shedders and placements, by release, for `compat: "4.0"` and `compat: "4.2"`.
+"""Exact copies of Pulsar's own shedders and placements, by release, for `compat: "4.0"`, `"4.2"` and `"5.0"`.
 
 Each reproduces one class of `org.apache.pulsar.broker.loadbalance.impl` to the last bit, including defects;
 tests/parity compares them with the real classes. If Java's result depends on the order of its hash maps, the rows of
@@ -26,7 +26,7 @@ COMPAT_SHEDDERS: Mapping[str, _Shedder] = {"threshold": threshold, "overload": o
 
 
 def shed(picture: CompatPicture, params: Parameters, memory: CompatMemory, strategy: str, release: str) -> CompatResult:
-    """Run `findBundlesForUnloading` of Pulsar's shedder once. `release`: "4.0" or "4.2".
+    """Run `findBundlesForUnloading` of Pulsar's shedder once. `release`: "4.0", "4.2" or "5.0".
 
     Raises KeyError if Pulsar does not have the strategy.
     """

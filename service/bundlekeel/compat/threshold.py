@@ -1,4 +1,4 @@
-"""Exact copies of `ThresholdShedder` and `OverloadShedder` of Pulsar 4.0 and 4.2, which do not differ here."""
+"""Exact copies of `ThresholdShedder` and `OverloadShedder` of Pulsar 4.0, 4.2 and 5.0, which do not differ here."""
 
 from __future__ import annotations
 

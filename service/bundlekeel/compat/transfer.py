@@ -1,4 +1,4 @@
-"""Exact copy of TransferShedder (PIP-192) of the extensible load manager in 4.0 and 4.2, including its defects.
+"""Exact copy of TransferShedder (PIP-192) of the extensible load manager in 4.0, 4.2 and 5.0, including its defects.
 
 It moves bundles from a giver (a most loaded broker) to a taker (a least loaded one). Copied on purpose:
 
@@ -12,7 +12,7 @@ It moves bundles from a giver (a most loaded broker) to a taker (a least loaded 
 * the taker changes only after a bundle has moved from a giver.
 
 Sums and equal loads have the order of the brokers in the input; in a broker it is that of a concurrent hash map. 4.0
-cannot exclude namespaces from shedding (PIP-380); otherwise both releases are the same.
+cannot exclude namespaces from shedding (PIP-380); otherwise these releases are the same.
 """
 
 from __future__ import annotations

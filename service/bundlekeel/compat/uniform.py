@@ -16,7 +16,6 @@ from bundlekeel.planning.memory import CompatMemory
 
 _EPS: Final = 1e-6
 _INT_MAX: Final = 2**31 - 1
-_DELTA: Final = {"4.0": 1000, "4.2": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def _select(
 ) -> list[int]:
     """Select, largest first, every bundle that fits into the rest of the traffic to unload (an integer, as in Java)."""
     rows, sizes = picture.movable(release).ranked(source, values)
-    most, delta = params.max_unload_bundles, _DELTA[release]
+    most, delta = params.max_unload_bundles, 1000 if release == "4.0" else 0
     selected: list[int] = []
     for row, value in zip(rows.tolist(), sizes.tolist(), strict=True):
         if most != -1 and len(selected) >= most:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "deviation")
 PLACEMENTS = ("least_resource_usage", "least_long_term_message_rate", "round_robin", "avg")
-RELEASES = ("none", "4.0", "4.2")
+RELEASES = ("none", "4.0", "4.2", "5.0")
 # Pulsar names its strategies by class; the simple name is enough to tell them apart.
 STRATEGY_CLASSES: dict[str, str] = {
     "AvgShedder": "avg",
@@ -79,7 +79,7 @@ class StrategyParameters:
         unit="Pulsar release",
         choices=RELEASES,
         used_by="all",
-        why="none: Bundlekeel's own strategies; 4.0 or 4.2: the class of that Pulsar release, with its defects",
+        why="none: Bundlekeel's own strategies; 4.0, 4.2 or 5.0: the class of that Pulsar release, with its defects",
     )
     # decision rule
     move_price: float = parameter(
@@ -207,7 +207,8 @@ class StrategyParameters:
         unit="ratio",
         maximum=1.0,
         used_by="avg",
-        why="one plan moves at most this share of the difference of two brokers; 0.5 makes them equal (compat: 0.2)",
+        why="one plan moves at most this share of the difference of two brokers; 0.5 makes them equal (compat 4.0 and "
+        "4.2: 0.2)",
     )
     # uniform
     uniform_max_unload_ratio: float = parameter(
@@ -216,8 +217,8 @@ class StrategyParameters:
         unit="ratio",
         maximum=1.0,
         used_by="uniform",
-        why="one plan moves at most this share of the difference of two brokers; Pulsar has one key for this "
-        "and max_unload_ratio",
+        why="one plan moves at most this share of the difference of two brokers (compat 5.0: 0.5); Pulsar has one key "
+        "for this and max_unload_ratio",
     )
     msg_rate_difference_percent: float = parameter(
         50.0,

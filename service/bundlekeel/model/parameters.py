@@ -189,11 +189,13 @@ def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
     """
     if release == "none":
         return {}
-    placement = "avg" if strategy == "avg" else "least_long_term_message_rate"
+    shedder, ratio = ("avg", 0.5) if release == "5.0" else ("threshold", 0.2)
+    placement = "avg" if (strategy or shedder) == "avg" else "least_long_term_message_rate"
     return {
-        "strategy": "threshold",
+        "strategy": shedder,
         "placement": placement,
-        "max_unload_ratio": 0.2,
+        "max_unload_ratio": ratio,
+        "uniform_max_unload_ratio": ratio,
         "min_unload_message_rate": 1000.0,
         "min_unload_throughput": 1_048_576.0,
         "min_unload_throughput_mb": 10.0,
@@ -223,8 +225,8 @@ def half_of_avg(release: str, strategy: object, placement: object) -> bool:
 def check_pair(release: str, strategy: object, placement: object) -> None:
     """Check strategy and placement. Raises ConfigError for half of AvgShedder, which is both in one object (PIP-364).
 
-    `ModularLoadManagerImpl` fails at start if AvgShedder is only the placement. As shedder alone it runs, but the other
-    placement ignores its targets.
+    `ModularLoadManagerImpl` fails at start if AvgShedder is only the placement; since 5.0 it uses
+    LeastLongTermMessageRate instead. As shedder alone it runs, but the other placement ignores its targets.
     """
     if half_of_avg(release, strategy, placement):
         raise ConfigError(

@@ -95,8 +95,9 @@ class CompatMemory:
     """State of the copies of Pulsar's own classes between calls, for `compat`.
 
     `usage`: the shedder's smoothed score, by broker. `placement_usage`: the smoothed score of
-    LeastResourceUsageWithWeight. `low`, `high`: AvgShedder's hit counters, by broker. `chosen`: AvgShedder's targets by
-    bundle data (as a digest). `condition_hits`: number of consecutive calls in which TransferShedder's condition was
+    LeastResourceUsageWithWeight. `low`, `high`: AvgShedder's hit counters, by broker. `chosen`: AvgShedder's targets
+    before 5.0, by bundle data (as a digest). `planned`: since 5.0, AvgShedder's source and target by bundle, until the
+    placement of the same call. `condition_hits`: number of consecutive calls in which TransferShedder's condition was
     met. `table`: size of AvgShedder's table of scores. `turn`, `listed`: round robin's counter and its candidates.
     """
 
@@ -105,6 +106,7 @@ class CompatMemory:
     low: Mapping[str, int] = field(default_factory=dict)
     high: Mapping[str, int] = field(default_factory=dict)
     chosen: Mapping[str, str] = field(default_factory=dict)
+    planned: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     condition_hits: int = 0
     table: int = 0
     turn: int = 0

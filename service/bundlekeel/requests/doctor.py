@@ -48,11 +48,12 @@ from bundlekeel.requests.doctor_checks import (
     StateCheck,
     clocks_check,
     document_check,
+    jvm_check,
     live_loads_check,
     migration_check,
     unmatched_checks,
 )
-from bundlekeel.requests.takeover import NO_LEADER, unknown_namespaces, why_nothing_balances
+from bundlekeel.requests.takeover import NO_LEADER, SET_PLACEMENT, unknown_namespaces, why_nothing_balances
 from bundlekeel.settings.parameters import STOCK
 
 _PATIENCE = 5
@@ -117,6 +118,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     tables, picture = await _listening(context, picture, within)
     checks += _reports(context, picture, tables)
     checks += [*_admin(context, picture), *await asyncio.to_thread(_reporting, context, picture)]
+    checks.append(await jvm_check(context.admin, sorted(picture.endpoints)))
     checks += [] if context.live is None else [live_loads_check(context.live)]
     record = await _takeover(context)
     checks += [*await _acting(context, record, picture), _load_manager(picture)]
@@ -585,7 +587,7 @@ def _placement(context: DoctorContext, picture: RawClusterView) -> Check:
     values = context.config.adoptable()
     placement = values.get("loadBalancerLoadPlacementStrategy", "")
     if placement.endswith("AvgShedder"):
-        fix = "set loadBalancerLoadPlacementStrategy to LeastResourceUsageWithWeight on the brokers"
+        fix = f"{SET_PLACEMENT} the brokers one by one"
         detail = "AvgShedder places at random once the brokers' shedding is off (Pulsar issue 24581)"
         return Check.warned("placement of new bundles", detail, fix)
     return Check.passed("placement of new bundles", placement.rpartition(".")[2] or "unknown")

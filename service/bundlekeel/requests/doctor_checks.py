@@ -1,4 +1,4 @@
-"""Checks of `doctor`: documents below Bundlekeel's root, store migration, clocks, live loads and isolation policies."""
+"""Checks of `doctor`: documents below Bundlekeel's root, store migration, clocks, CPU, loads, isolation policies."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bundlekeel.leader.state.shared_state import AVERAGES, DESIRED, MOVES, REQUE
 from bundlekeel.leader.state.takeover_record import TAKEOVER, decode_takeover
 from bundlekeel.model.check import Check
 from bundlekeel.model.codes import Code
-from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.errors import AdminApiError, CodecError, StoreError
 from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.model.text_format import numbered, some
 from bundlekeel.planning.filters.isolation import isolate, matches
-from bundlekeel.ports import Coordination, Document, Metadata, RawClusterView
+from bundlekeel.ports import BrokerAdmin, Coordination, Document, Metadata, RawClusterView
 from bundlekeel.pulsar.counters.counters import LiveLoads
 from bundlekeel.pulsar.formats.external_input import unreadable
 from bundlekeel.pulsar.formats.report import is_bundle
@@ -138,6 +138,36 @@ def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
     if not lines:
         return Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them")
     return Check.warned("clocks", some(lines), "synchronise the clocks (NTP); balancing does not depend on them")
+
+
+# Pulsar's own scripts set them. Without one of them the broker cannot write the response, and returns 400.
+_JVM_OPTIONS: Final = (
+    "--add-opens jdk.management/com.sun.management.internal=ALL-UNNAMED "
+    "--add-opens java.management/sun.management=ALL-UNNAMED"
+)
+
+
+async def jvm_check(admin: BrokerAdmin, brokers: Sequence[str]) -> Check:
+    """Check that each broker's JVM reports its CPU time, without which Bundlekeel notices a change of load late.
+
+    Brokers that do not respond, or reject the token, are part of other checks.
+    """
+
+    async def refusal(broker: str) -> str:
+        try:
+            await admin.cpu_seconds(broker)
+        except AdminApiError as error:
+            return str(error) if error.status in (400, 500) else ""
+        return ""
+
+    name = "CPU of the brokers' JVMs"
+    answers = zip(brokers, await asyncio.gather(*map(refusal, brokers)), strict=True)
+    refusals = {broker: text for broker, text in answers if text}
+    if not refusals:
+        return Check.passed(name, "no broker fails to report it")
+    detail = f"{some(list(refusals))} cannot report it: {next(iter(refusals.values()))}"
+    fix = f"start these brokers with the JVM options {_JVM_OPTIONS}; loads are from counters and reports until then"
+    return Check.warned(name, detail, fix)
 
 
 # What an operator can do, by state of a broker's counters. Other states end without an operator.

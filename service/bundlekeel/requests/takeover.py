@@ -33,6 +33,10 @@ ENABLED: Final = "loadBalancerEnabled"
 SHEDDING: Final = "loadBalancerSheddingEnabled"
 PLACEMENT: Final = "loadBalancerLoadPlacementStrategy"
 LOAD_MANAGER: Final = "loadManagerClassName"
+# In 4.2 and 5.0 the setting is not dynamic, so a takeover cannot change it.
+SET_PLACEMENT: Final = (
+    f"set {PLACEMENT}=org.apache.pulsar.broker.loadbalance.impl.LeastResourceUsageWithWeight in broker.conf and restart"
+)
 VERIFY_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.25
 _STARTED: Final = "startTimestamp"
@@ -492,8 +496,8 @@ def _placement_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
     if not random:
         return []
     return [
-        f"{PLACEMENT} is AvgShedder on {', '.join(random)}: without its own shedding it places new bundles at random; "
-        "choose another placement"
+        f"{PLACEMENT} is AvgShedder (the default of Pulsar 5.0) on {', '.join(random)}: without its own shedding it "
+        f"places new bundles at random; {SET_PLACEMENT} these brokers one by one"
     ]
 
 

@@ -385,7 +385,8 @@ class Settings(BaseSettings):
     compat: Compat = Field(
         default="none",
         description="none: Bundlekeel's own strategies; a Pulsar release: the exact behaviour of its class with its "
-        "defects, and Pulsar's defaults: strategy `threshold`, placement `least_long_term_message_rate`",
+        "defects, and Pulsar's defaults: strategy `threshold`, placement `least_long_term_message_rate`; in 5.0 both "
+        "are `avg`",
     )
     force_mixed: bool = Field(
         default=False,
@@ -394,8 +395,8 @@ class Settings(BaseSettings):
     )
     adopt_broker_settings: bool = Field(
         default=False,
-        description="use the brokers' strategy, placement and parameters (with Pulsar's defaults: `threshold`, not "
-        "`avg`); values set here take precedence",
+        description="use the brokers' strategy, placement and parameters (with the defaults before 5.0: `threshold`, "
+        "not `avg`); values set here take precedence",
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="strategy and guard parameters, by Bundlekeel's names or Pulsar's keys"

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bundlekeel.settings.model import Settings
 
 REPORTED_BUNDLES: Final = "loadBalancerMaxNumberOfBundlesInBundleLoadReport"
-# Brokers' settings for measuring and reporting loads, with the defaults of `ServiceConfiguration` (same in 4.0 and
-# 4.2). A plan uses the brokers' values even with `adopt_broker_settings: false`, because these are facts about the
+# Brokers' settings for measuring and reporting loads, with the defaults of `ServiceConfiguration` (same in 4.0, 4.2 and
+# 5.0). A plan uses the brokers' values even with `adopt_broker_settings: false`, because these are facts about the
 # cluster.
 STOCK: Final[Mapping[str, int]] = {
     "statsUpdateFrequencyInSecs": 60,

@@ -72,6 +72,34 @@ def test_avg_couples_the_destination() -> None:
     assert (eager["unload"], eager["to"]) == ({"hot:1": [NAMES[1]]}, {NAMES[1]: "cold:1"})
 
 
+@pytest.mark.parametrize(
+    ("release", "overloaded", "targets"),
+    [
+        ("4.2", 85, ("cold-2:1", "cold-2:1")),
+        ("5.0", 85, ("cold-1:1", "cold-2:1")),
+        ("5.0", 15, ("cold-1:1", "cold-1:1")),
+    ],
+)
+def test_since_5_0_avg_keeps_targets_by_name_and_replaces_overloaded_ones(
+    release: str, overloaded: int, targets: tuple[str, str]
+) -> None:
+    """Each of two pairs moves a bundle, both with equal data. 20 % are above a threshold of 15, and 10 % are not."""
+    brokers = {
+        "cold-1:1": report(10, 1e6, []),
+        "cold-2:1": report(20, 1e6, []),
+        "hot-2:1": report(80, TOTAL, NAMES[1:2]),
+        "hot-1:1": report(90, TOTAL, NAMES[:1]),
+    }
+    line = {"brokers": brokers, "bundles": {name: data(20e6) for name in NAMES[:2]}}
+    config = {
+        "loadBalancerAvgShedderHitCountHighThreshold": 1,
+        "maxUnloadPercentage": 0.5,
+        "loadBalancerBrokerOverloadedThresholdPercentage": overloaded,
+    }
+    (answer,) = ask(reset("avg", compat=release, config=config), line)
+    assert answer["to"] == dict(zip(NAMES[:2], targets, strict=True))
+
+
 def test_a_named_placement_chooses_among_all_brokers() -> None:
     """Lowest long-term rate: the cold broker."""
     (answer,) = ask(reset("threshold", placement="least_long_term_message_rate"), turn())
@@ -131,13 +159,13 @@ def test_of_two_spellings_of_one_key_the_order_does_not_decide(keys: tuple[str, 
     assert parse_config(named)["bandwidth_in_weight"] == 0.7
 
 
-@pytest.mark.parametrize("release", ["4.0", "4.2"])
+@pytest.mark.parametrize("release", ["4.0", "4.2", "5.0"])
 @pytest.mark.parametrize(
     ("strategy", "placement"),
     [("threshold", "avg"), ("uniform", "avg"), ("overload", "avg"), ("avg", "least_long_term_message_rate")],
 )
 def test_n_l_half_of_avg_is_refused_as_in_the_settings(release: str, strategy: str, placement: str) -> None:
-    """AvgShedder is shedder and placement in one object: brokers do not start with one half of it."""
+    """AvgShedder is shedder and placement in one object: brokers do not start with one half, or replace it (5.0)."""
     answers = ask(reset(strategy, placement=placement, compat=release), turn())
     assert answers[0]["error"]["field"] == "reset.placement"
     assert "half of AvgShedder" in answers[0]["error"]["reason"]

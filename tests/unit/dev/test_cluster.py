@@ -18,6 +18,7 @@ from dev.cluster.janitor import remove_data
 from dev.cluster.ports import free_ports
 from dev.cluster.process import Child, Spawner, telling_lines
 from dev.cluster.spec import broker_info
+from dev.pulsar_releases import RELEASES, UnknownReleaseError
 
 METADATA, CONFIGURATION = "zk:127.0.0.1:1/pulsar", "zk:127.0.0.1:1/config"
 
@@ -207,8 +208,31 @@ def test_janitor_spares_the_logs_of_a_crash(tmp_path: Path, spare_logs: bool) ->
 
 def test_detached_launcher_gets_the_same_request() -> None:
     """``--detach`` passes every flag but itself to the launcher."""
-    line = ["up", "--brokers", "2", "--mode", "extensible", "--stock-stats", "--cpu-quota", "0.5", "--set", "a=b"]
-    assert ["up", *foreground_flags(build_parser().parse_args([*line, "--detach"]))] == line
+    line = [
+        "--pulsar",
+        "5.0",
+        "up",
+        "--brokers",
+        "2",
+        "--mode",
+        "extensible",
+        "--stock-stats",
+        "--cpu-quota",
+        "0.5",
+        "--set",
+        "a=b",
+    ]
+    assert foreground_flags(build_parser().parse_args([*line, "--detach"])) == line
+
+
+def test_the_environment_selects_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every suite makes its cluster without naming a release; an unknown one is refused with those that run here."""
+    assert ClusterSpec().release.line == "4.2"
+    monkeypatch.setenv("PULSAR", "5.0")
+    assert ClusterSpec().release == RELEASES["5.0"]
+    monkeypatch.setenv("PULSAR", "3.0")
+    with pytest.raises(UnknownReleaseError, match=r"PULSAR is 4\.2 or 5\.0, not '3\.0'"):
+        ClusterSpec()
 
 
 def test_settings_on_the_command_line() -> None:

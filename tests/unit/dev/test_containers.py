@@ -12,12 +12,13 @@ from testcontainers.core.config import testcontainers_config
 
 from dev.cluster import Cluster, ClusterError, ClusterSpec, open_cluster
 from dev.cluster.conf import broker_conf, zookeeper_conf
-from dev.cluster.containers import IMAGE, ContainerCluster, ContainerSpawner
+from dev.cluster.containers import ContainerCluster, ContainerSpawner
 from dev.cluster.probe import wait_until
 from dev.cluster.process import Child, Spawner
 from dev.cluster.spec import broker_info
 from tests.support.fake_engine import FakeEngine
 
+IMAGE = "apachepulsar/pulsar:4.2.4"
 PORTS = [15001, 15002]
 
 
@@ -33,7 +34,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
 def spawner(request: pytest.FixtureRequest) -> Iterator[Spawner]:
     if request.param == "containers":
         request.getfixturevalue("engine")
-        container_spawner: Spawner = ContainerSpawner(lambda: PORTS)
+        container_spawner: Spawner = ContainerSpawner(IMAGE, lambda: PORTS)
     else:
         container_spawner = Spawner()
     yield container_spawner
@@ -71,7 +72,7 @@ def test_i06_without_an_engine_it_is_one_sentence(monkeypatch: pytest.MonkeyPatc
 
 
 def test_i06_every_port_is_published_on_loopback_under_its_own_number(engine: FakeEngine, tmp_path: Path) -> None:
-    spawner = ContainerSpawner(lambda: PORTS)
+    spawner = ContainerSpawner(IMAGE, lambda: PORTS)
     spawner.start(child(tmp_path, "/bin/sleep", "60"))
     spawner.start(child(tmp_path, "/bin/sleep", "61"))
     holder, *others = engine.created
@@ -91,7 +92,7 @@ def test_i06_every_port_is_published_on_loopback_under_its_own_number(engine: Fa
 
 def test_i06_a_cpu_quota_is_the_engine_s_to_hold(engine: FakeEngine, tmp_path: Path) -> None:
     """A quarter core is 25 ms in 100 ms."""
-    spawner = ContainerSpawner(lambda: PORTS)
+    spawner = ContainerSpawner(IMAGE, lambda: PORTS)
     limited = child(tmp_path, "/bin/sleep", "60")
     limited.cpu_quota_cores = 0.25
     spawner.start(limited)

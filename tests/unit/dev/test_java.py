@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dev.java import compiler, installed_java, java_version, spark_environment
+from dev.pulsar_releases import RELEASES
 from dev.setup import Refused, needs_java
 from dev.wheels import program
 from tests.support.newcomer import copy_of_sources
@@ -37,6 +38,15 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(path.parent)}
     assert installed_java(environment) == home
     assert installed_java({"PATH": str(path.parent)}) == path
+
+
+def test_pulsar_5_needs_a_newer_java(tmp_path: Path) -> None:
+    """A JDK 17 is left alone for what it can run."""
+    jdk(tmp_path / "home", "17.0.1")
+    path = jdk(tmp_path / "path", "21")
+    environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(path.parent)}
+    assert installed_java(environment, RELEASES["5.0"].oldest_java) == path
+    assert installed_java({"JAVA_HOME": str(tmp_path / "home")}, RELEASES["5.0"].oldest_java) is None
 
 
 @pytest.mark.parametrize("unfit", ["old", "missing", "stub"])

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 UNSTEADY = (sys.executable, "-c", "import sys; sys.exit('--last-failed' not in sys.argv)")
 BROKEN = (sys.executable, "-c", "import sys; sys.exit(1)")
 SOUND = (sys.executable, "-c", "")
+CLUSTERS = ["modular", "extensible", "chaos", "quotas", "demo"]
 SLOW = (sys.executable, "-c", "import time; time.sleep(60)")
 
 
@@ -25,6 +26,7 @@ def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(suite, "TABLE", tmp_path / ".run/suites")
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("BUNDLEKEEL_BUDGET_SCALE", raising=False)
+    monkeypatch.delenv("PULSAR", raising=False)
     return suite.TABLE
 
 
@@ -100,6 +102,16 @@ def test_the_night_can_be_divided() -> None:
     """SHARD=2/4 runs the second of four parts."""
     assert all(" --shard 2/4 " in line for line in commands("SHARD=2/4", "nightly-long", "nightly-laws"))
     assert not any("--shard" in line for line in commands("nightly-long", "nightly-laws"))
+
+
+def test_suites_on_clusters_run_on_each_release(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at night, one by day; their rows name the release."""
+    both = [line for line in commands("one-by-one", "nightly-5.0") if "-m dev.suite" in line]
+    names = [re.search(r"dev.suite +(?:--\w+ +)*([\w-]+) ", line) for line in both]
+    assert [name[1] for name in names if name] == [*CLUSTERS, "demo", *CLUSTERS]
+    monkeypatch.setenv("PULSAR", "5.0")
+    assert suite.main(["extensible", "1", *SOUND]) == 0
+    assert table.read_text().startswith("extensible 5.0 ")
 
 
 def test_every_folder_of_tests_is_in_a_suite() -> None:

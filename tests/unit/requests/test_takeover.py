@@ -254,7 +254,9 @@ async def test_warnings(office: Office) -> None:
     office.model.static[IDS[0]][ENABLED] = "false"
     result = await takeover(office.context, split=False, reason="r", by="ann")
     assert [warning.split(" ")[0] for warning in result.warnings] == [PLACEMENT, ENABLED]
-    assert "random" in result.warnings[0]
+    # The setting is not dynamic in any release, so the takeover names what to do instead.
+    assert "random" in result.warnings[0] and "LeastResourceUsageWithWeight in broker.conf" in result.warnings[0]
+    assert PLACEMENT not in office.model.dynamic
 
 
 async def test_the_extensible_load_manager_ignores_the_placement(office: Office) -> None:

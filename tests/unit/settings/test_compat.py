@@ -14,7 +14,7 @@ from bundlekeel.compat.decide_lines import parse_reset
 from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.cycle.planner import parameters_of
 from bundlekeel.model.errors import ConfigError
-from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES
 from bundlekeel.model.parameters import Parameters, defaults
 from bundlekeel.planning import engine
 from bundlekeel.settings.load import load_settings
@@ -82,11 +82,12 @@ def test_compat_begins_with_pulsars_own_choice(tmp_path: Path) -> None:
     got, _ = to_parameters(load(tmp_path, compat="4.2"))
     assert pair(got) == ("threshold", "least_long_term_message_rate")
     assert got.transfer_enabled
-    got, _ = to_parameters(load(tmp_path, compat="4.2", strategy="avg"))
-    assert pair(got) == ("avg", "avg")
+    for named in ({"compat": "4.2", "strategy": "avg"}, {"compat": "5.0"}):
+        got, _ = to_parameters(load(tmp_path, **named))
+        assert pair(got) == ("avg", "avg")
 
 
-@pytest.mark.parametrize("compat", ["none", "4.0", "4.2"])
+@pytest.mark.parametrize("compat", RELEASES)
 @pytest.mark.parametrize("strategy", [None, *(name for name in STRATEGIES if name != "deviation")])
 def test_decide_and_settings_default_alike(tmp_path: Path, compat: str, strategy: str | None) -> None:
     """Every parameter that neither names, whatever else is named. Only `decide` has no time to wait: where Pulsar's
