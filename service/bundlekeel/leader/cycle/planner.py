@@ -184,7 +184,7 @@ def _altered(plan_input: PlanInput, request: PlanRequest) -> tuple[PlanInput, tu
         costs = learn(learnt, snapshot, params, plan_input.ledger.unsettled())
         altered = with_brokers(altered, request.add_brokers, costs.least_idle())
     # The decision rule's memory is valid only for the present brokers and traffic.
-    memory = replace(plan_input.memory, courses={})
+    memory = replace(plan_input.memory, courses={}, trial=None)
     return replace(plan_input, snapshot=altered, ledger=Ledger(), memory=memory), homeless
 
 
