@@ -41,7 +41,7 @@ from bundlekeel.planning.strategies import PULSAR_SHEDDERS, SHEDDERS, Shedder
 from bundlekeel.planning.strategies.common import Context, Decision
 from bundlekeel.planning.strategies.placement import PLACEMENTS
 from bundlekeel.planning.strategies.timing import measured
-from bundlekeel.planning.trial import TrialParameters, both, without_trial
+from bundlekeel.planning.trial import TrialParameters, both, excluding
 from bundlekeel.planning.wrong_limits import explain_wrong_limits
 
 # A broker divides its first CPU sample by the time since 1970, so it reports less than this.
@@ -78,10 +78,10 @@ def plan(inputs: PlanInput) -> PlanResult:
     names = trial.names(inputs.snapshot.bundles, params) if trial is not None else ()
     if trial is None or not names:
         return _plan(replace(inputs, memory=replace(memory, trial=None)))[0]
-    common = replace(inputs, params=without_trial(params, names), memory=replace(memory, trial=None))
-    first, draft = _plan(common)
-    tried = replace(inputs, params=trial.parameters(params, names, first.plan), memory=memory.trial or common.memory)
-    second, _ = _plan(tried, first.plan)
+    common = replace(memory, trial=None)
+    first, draft = _plan(replace(inputs, memory=common), skipped=names)
+    tried = replace(inputs, params=trial.parameters(params, names, first.plan), memory=memory.trial or common)
+    second, _ = _plan(tried, first=first.plan)
     urgent = first.memory.urgent or second.memory.urgent
     return replace(
         first,
@@ -91,18 +91,20 @@ def plan(inputs: PlanInput) -> PlanResult:
     )
 
 
-def _plan(inputs: PlanInput, first: Plan | None = None) -> tuple[PlanResult, Draft]:
+def _plan(inputs: PlanInput, *, skipped: tuple[str, ...] = (), first: Plan | None = None) -> tuple[PlanResult, Draft]:
     """Return the plan by one set of parameters, and its draft.
 
-    `first`: a plan of the same cycle whose moves have started, and include those of drains, warm-ups and repairs.
+    `skipped`: namespaces whose bundles only drains, warm-ups and repairs move. `first`: a plan of the same cycle whose
+    moves have started, including those of drains, warm-ups and repairs.
     """
-    snapshot, params, guard = inputs.snapshot, inputs.params, inputs.guard
+    snapshot, params, guard = inputs.snapshot, excluding(inputs.params, skipped), inputs.guard
     snapshot.bundles.rows_named({*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, guard, params)
     relocation = Relocation() if stopped(hold) or first is not None else _relocate(inputs, ledger, hold)
     earlier = first.moves if first is not None else relocation.moves
     books = Relocation(moves=earlier).booked(ledger, snapshot)
+    inputs = replace(inputs, params=params)
     costs, courses, seconds, scale = _levels(inputs, books)
     draft = Draft(snapshot, books, params, inputs.memory.turn, scale=scale, learned=costs)
     if (bans := bans_of(snapshot, guard, params)) is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bundlekeel.model.codes import Code
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Plan, Refusal, plan_hash
@@ -45,28 +46,37 @@ class TrialParameters:
         return replace(params, **values, included_namespaces=names, split_max_per_cycle=splits)
 
 
-def without_trial(params: Parameters, names: tuple[str, ...]) -> Parameters:
-    """Return the parameters of the first plan, which moves no bundle of these namespaces."""
-    return replace(params, excluded_namespaces=(*params.excluded_namespaces, *names))
+def excluding(params: Parameters, names: tuple[str, ...]) -> Parameters:
+    """Return the parameters with these namespaces excluded from moves for the balance."""
+    return replace(params, excluded_namespaces=(*params.excluded_namespaces, *names)) if names else params
 
 
 def both(first: Plan, second: Plan, draft: Draft, trial: TrialParameters, names: tuple[str, ...]) -> Plan:
     """Return the moves and splits of the common plan and of the plan on trial as one plan.
 
-    `draft`: of the common plan, whose weights give the loads. A bundle has the refusal of its own plan.
+    `draft`: of the common plan, whose weights give the loads. A bundle has the refusal of its plan, or of its drain.
     """
-    inside = frozenset(names)
+    moved = {move.bundle for move in second.moves}
+
+    def inside(bundle: str) -> bool:
+        return bool(bundle) and namespace_of(bundle) in names
+
+    def drains(item: Refusal) -> bool:
+        return item.broker in first.closed and item.code is not Code.EXCLUDED and item.bundle not in moved
 
     def own(common: tuple[Refusal, ...], tried: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
-        kept = (item for item in common if not item.bundle or namespace_of(item.bundle) not in inside)
-        return (*kept, *(item for item in tried if item.bundle and namespace_of(item.bundle) in inside))
+        rows = [item for item in common if not inside(item.bundle) or drains(item)]
+        bundles = {item.bundle for item in rows}
+        return (*rows, *(item for item in tried if inside(item.bundle) and item.bundle not in bundles))
 
     balancing = tuple(move for move in first.moves if move.rule not in NOT_FOR_BALANCE)
     verdict = second.verdict if second.moves and not first.moves else first.verdict
-    sentence = f"{first.verdict.sentence}; on trial in {', '.join(trial.namespaces)}: {second.verdict.sentence}"
+    if second.verdict.sentence != first.verdict.sentence:
+        text = f"{first.verdict.sentence}; on trial in {', '.join(trial.namespaces)}: {second.verdict.sentence}"
+        verdict = replace(verdict, sentence=text)
     merged = replace(
         first,
-        verdict=replace(verdict, sentence=sentence),
+        verdict=verdict,
         moves=(*first.moves, *second.moves),
         refusals=own(first.refusals, second.refusals),
         splits=(*first.splits, *second.splits),

@@ -12,6 +12,7 @@ from bundlekeel.model.names import namespace_of
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Move, Plan
 from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.planning.memory import StrategyMemory
 from bundlekeel.planning.trial import TrialParameters
 from bundlekeel.recalibration.history.frames import frame_of, input_of
@@ -119,3 +120,16 @@ def test_a_recorded_plan_with_a_trial_is_planned_again_alike(trial: TrialParamet
     assert again.trial == trial and plan(again).plan.hash == plan(inputs).plan.hash
     without: list[Move] = [*plan(replace(again, trial=None)).plan.moves]
     assert (without == [*plan(inputs).plan.moves]) is (trial is None)
+
+
+def test_drains_move_bundles_of_the_trial_too() -> None:
+    drained = GuardState(draining=frozenset({broker(0)}))
+    tried = plan(replace(situation(trial_of(), **CALM, drain_max_moves_per_cycle=4), guard=drained)).plan
+    assert [move.rule for move in tried.moves] == 4 * ["drain"] and spaces(tried) == {"t/a", "t/b"}
+    assert [item.code.value for item in tried.refusals] == 8 * ["BudgetOfDrain"]
+
+
+def test_an_obstacle_to_every_plan_is_reported_once() -> None:
+    alone = snapshot([report(broker(0), {bundle_name(0, "t/a"): 0.5})])
+    tried, without = (plan(PlanInput(snapshot=alone, params=Parameters(), trial=trial)) for trial in (trial_of(), None))
+    assert tried.plan == without.plan
