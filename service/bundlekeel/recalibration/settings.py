@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.uris import folder_named
+from bundlekeel.planning.guard.scope import NAMESPACE, check_pattern
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules
 from bundlekeel.settings.feature_checks import FeatureChecks, SettingWarning
 from bundlekeel.settings.parameters import to_parameters
@@ -61,6 +63,22 @@ class CalibrationSettings(Section):
         le=86_400,
         description="duration of the trial after an adoption, which is reverted if worse than predicted; 0: no trial",
     )
+    trial_namespaces: Annotated[tuple[str, ...], Listed] = Field(
+        default=(),
+        description="namespaces that use adopted thresholds first, for a trial of their own; * and ? are wildcards; "
+        "empty: all namespaces use them immediately",
+    )
+
+    @field_validator("trial_namespaces")
+    @classmethod
+    def _check_namespaces(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            try:
+                check_pattern(f"{NAMESPACE}:{name}")
+            except ConfigError:
+                text = f"{name!r} is not a namespace"
+                raise InvalidSetting(text, allowed="tenant/namespace, with * and ? where wanted") from None
+        return value
 
     @model_validator(mode="after")
     def _has_a_place(self) -> CalibrationSettings:

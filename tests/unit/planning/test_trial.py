@@ -31,8 +31,8 @@ def situation(trial: TrialParameters | None, **params: Any) -> PlanInput:
     return PlanInput(snapshot=current, params=Parameters(**{**EAGER, **params}), trial=trial)
 
 
-def trial_of(namespaces: tuple[str, ...] = TRIED, **values: float) -> TrialParameters:
-    return TrialParameters(namespaces=namespaces, values=values or EAGER_VALUES)
+def trial_of(*namespaces: str, **values: float) -> TrialParameters:
+    return TrialParameters(namespaces=namespaces or TRIED, values=values or EAGER_VALUES)
 
 
 def spaces(result: Plan) -> set[str]:
@@ -110,7 +110,7 @@ def test_excluded_namespaces_are_not_tried(params: dict[str, Any]) -> None:
 
 
 def test_a_glob_names_several_namespaces() -> None:
-    assert spaces(plan(situation(trial_of(("t/*",)), **CALM)).plan) == {"t/a", "t/b"}
+    assert spaces(plan(situation(trial_of("t/*"), **CALM)).plan) == {"t/a", "t/b"}
 
 
 @pytest.mark.parametrize("trial", [None, trial_of()])

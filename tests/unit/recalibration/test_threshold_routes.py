@@ -29,8 +29,13 @@ __all__ = ["served", "sidecar"]
 WHO = ["--reason", "r", "--by", "ann"]
 DIGEST = "bd797bc05a4116e7"
 CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], type]] = [
-    ("adopt", {}, {"digest": None, "force": False}, AdoptionView),
-    ("adopt", {"digest": DIGEST, "force": True}, {"digest": DIGEST, "force": True}, AdoptionView),
+    ("adopt", {}, {"digest": None, "force": False, "everywhere": False}, AdoptionView),
+    (
+        "adopt",
+        {"digest": DIGEST, "force": True, "everywhere": True},
+        {"digest": DIGEST, "force": True, "everywhere": True},
+        AdoptionView,
+    ),
     ("revert", {}, {"digest": None}, ReversionView),
     ("revert", {"digest": DIGEST}, {"digest": DIGEST}, ReversionView),
 ]
@@ -186,8 +191,9 @@ def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["adopt"], {"digest": None, "force": False}),
-        (["adopt", "--digest", DIGEST, "--force"], {"digest": DIGEST, "force": True}),
+        (["adopt"], {"digest": None, "force": False, "everywhere": False}),
+        (["adopt", "--digest", DIGEST, "--force"], {"digest": DIGEST, "force": True, "everywhere": False}),
+        (["adopt", "--everywhere"], {"digest": None, "force": False, "everywhere": True}),
         (["revert"], {"digest": None}),
         (["revert", "--digest", DIGEST], {"digest": DIGEST}),
     ],
