@@ -10,12 +10,14 @@ import pytest
 
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.model.plan import Move, Plan
+from bundlekeel.model.plan import Plan
 from bundlekeel.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.planning.memory import StrategyMemory
 from bundlekeel.planning.trial import TrialParameters
-from bundlekeel.recalibration.history.frames import frame_of, input_of
+from bundlekeel.recalibration.history.frames import frame_of, outcome_of
+from bundlekeel.recalibration.history.record import Frame, HistoryRecord, recorded
+from bundlekeel.recalibration.history.replay import rebuilt, replay
 from tests.support.builders import EAGER, broker, bundle_name, report, snapshot
 
 # By these values every difference leads to moves, and by the others none does.
@@ -113,13 +115,23 @@ def test_a_glob_names_several_namespaces() -> None:
     assert spaces(plan(situation(trial_of("t/*"), **CALM)).plan) == {"t/a", "t/b"}
 
 
-@pytest.mark.parametrize("trial", [None, trial_of()])
-def test_a_recorded_plan_with_a_trial_is_planned_again_alike(trial: TrialParameters | None) -> None:
-    inputs = replace(situation(trial, **CALM), memory=StrategyMemory(trial=StrategyMemory() if trial else None))
-    again = input_of(frame_of(inputs))
-    assert again.trial == trial and plan(again).plan.hash == plan(inputs).plan.hash
-    without: list[Move] = [*plan(replace(again, trial=None)).plan.moves]
-    assert (without == [*plan(inputs).plan.moves]) is (trial is None)
+def test_recorded_plans_with_a_trial_are_planned_again_alike() -> None:
+    """Before, during and after it; the history contains the changes alone."""
+    before: tuple[int, Frame] | None = None
+    memory, records = StrategyMemory(), list[HistoryRecord]()
+    for cycle, trial in enumerate((None, trial_of(split_hit_count=3, move_price=0.0), trial_of("t/b"), None)):
+        inputs = replace(situation(trial, **CALM), memory=memory)
+        result, frame = plan(inputs), frame_of(inputs)
+        outcome = outcome_of(result, {}, acted=True, software="")
+        records.append(recorded(before, frame, epoch=1, cycle=cycle, outcome=outcome))
+        before, memory = (cycle, frame), result.memory
+    replays = [replay(item) for item in rebuilt(records)]
+    assert [(item.same, item.why, item.moves > 0) for item in replays] == [
+        (True, "", False),
+        (True, "", True),
+        (True, "", True),
+        (True, "", False),
+    ]
 
 
 def test_drains_move_bundles_of_the_trial_too() -> None:

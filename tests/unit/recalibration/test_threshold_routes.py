@@ -188,6 +188,22 @@ def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str
     assert text.endswith(f"on trial 0 s of 1h 0m: no measurement yet{why}")
 
 
+def test_a_first_stage_is_shown_with_its_namespaces(sidecar: Sidecar) -> None:
+    """With the other namespaces as the reference, and the next step if it cannot be judged."""
+    sidecar.do(sidecar.shop.calibration.adopt(digest=None, force=False, reason="r", by="ann"))
+
+    def stage(view: ThresholdsView) -> ThresholdsView:
+        assert view.adopted is not None and view.adopted.trial is not None
+        trial = replace(view.adopted.trial, imbalance=0.1, imbalance_before=0.05, unjudged="no bundle moved")
+        return replace(view, adopted=replace(view.adopted, namespaces=["shop/orders"], trial=trial))
+
+    sidecar.service.results["recalibration.view"] = stage
+    text = " ".join(sidecar.run("thresholds", "show").stdout.split())
+    assert "in force in shop/orders: " in text and "load of their brokers/mean 1.100 (promised at most" in text
+    assert "other namespaces 1.050)" in text
+    assert text.endswith("; no bundle moved: adopt it --everywhere, or revert it")
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
