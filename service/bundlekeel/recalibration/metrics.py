@@ -53,7 +53,7 @@ _THRESHOLDS: Final = (
         "thresholds_total",
         "counter",
         ("what",),
-        "Decisions on proposed thresholds: recommended, refused, adopted, widened (to all namespaces), kept, reverted.",
+        "Decisions on proposed thresholds: recommended, refused, adopted, widened, kept, reverted.",
         ("recommended", "refused", "adopted", "widened", "kept", "reverted"),
     ),
     Metric("thresholds_store_errors_total", "counter", (), "Attempts to read proposals that the store refused."),

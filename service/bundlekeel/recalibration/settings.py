@@ -67,8 +67,7 @@ class CalibrationSettings(Section):
     )
     trial_namespaces: Annotated[tuple[str, ...], Listed] = Field(
         default=(),
-        description="namespaces that use adopted thresholds first, for a trial of their own; * and ? are wildcards; "
-        "empty: all namespaces use them immediately",
+        description="namespaces that use adopted thresholds first, with * and ? where wanted; empty: all immediately",
     )
 
     @field_validator("trial_namespaces")

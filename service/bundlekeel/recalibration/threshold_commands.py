@@ -40,7 +40,7 @@ EverywhereOption = Annotated[
     bool,
     typer.Option(
         "--everywhere",
-        help="Adopt in all namespaces, without calibration.trial_namespaces first. Ends a first stage that runs.",
+        help="Skip or end the first stage, in calibration.trial_namespaces.",
     ),
 ]
 
