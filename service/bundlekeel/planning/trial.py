@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from bundlekeel.model.codes import Code
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.parameters import Parameters
@@ -33,11 +35,8 @@ class TrialParameters:
         chosen = match_any(self.namespaces, names)
         if params.included_namespaces:
             chosen &= match_any(params.included_namespaces, names)
-        return tuple(
-            name
-            for name, is_chosen in zip(names, chosen.tolist(), strict=True)
-            if is_chosen and name not in params.excluded_namespaces
-        )
+        excluded = frozenset(params.excluded_namespaces)
+        return tuple(names[row] for row in np.flatnonzero(chosen).tolist() if names[row] not in excluded)
 
     def parameters(self, params: Parameters, names: tuple[str, ...], first: Plan) -> Parameters:
         """Return the parameters of the second plan. The splits of the first one use the same budget."""
@@ -56,10 +55,10 @@ def both(first: Plan, second: Plan, draft: Draft, trial: TrialParameters, names:
 
     `draft`: of the common plan, whose weights give the loads. A bundle has the refusal of its plan, or of its drain.
     """
-    moved = {move.bundle for move in second.moves}
+    moved, inner = {move.bundle for move in second.moves}, frozenset(names)
 
     def inside(bundle: str) -> bool:
-        return bool(bundle) and namespace_of(bundle) in names
+        return bool(bundle) and namespace_of(bundle) in inner
 
     def drains(item: Refusal) -> bool:
         return item.broker in first.closed and item.code is not Code.EXCLUDED and item.bundle not in moved

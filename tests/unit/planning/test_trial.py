@@ -115,6 +115,28 @@ def test_a_glob_names_several_namespaces() -> None:
     assert spaces(plan(situation(trial_of("t/*"), **CALM)).plan) == {"t/a", "t/b"}
 
 
+def test_thousands_of_namespaces_on_trial_do_not_slow_a_plan_down() -> None:
+    """Names are looked up, not compared pair by pair."""
+    loads = {bundle_name(number, f"t/n{number}"): 0.0001 for number in range(4000)}
+    current = snapshot([report(broker(0), loads), report(broker(1), {})])
+    compared = Counter[str]()
+
+    class Name(str):
+        """A name that counts comparisons."""
+
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            compared["=="] += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    bundles = replace(current.bundles, namespaces=tuple(map(Name, current.bundles.namespaces)))
+    plan(PlanInput(snapshot=replace(current, bundles=bundles), params=Parameters(**EAGER), trial=trial_of("t/*")))
+    assert compared["=="] < 200_000
+
+
 def test_recorded_plans_with_a_trial_are_planned_again_alike() -> None:
     """Before, during and after it; the history contains the changes alone."""
     before: tuple[int, Frame] | None = None

@@ -102,8 +102,10 @@ def matches(pattern: str, names: Sequence[str]) -> Bools:
 
 def match_any(patterns: Iterable[str], names: Sequence[str]) -> Bools:
     """Return a mask of the names that match at least one of these patterns without a prefix such as `n:`."""
-    matched = np.zeros(len(names), dtype=bool)
-    for pattern in patterns:
+    rows = set(patterns)
+    globs = {pattern for pattern in rows if is_glob(pattern)}
+    matched = np.fromiter((name in rows for name in names), dtype=bool, count=len(names))
+    for pattern in globs:
         matched |= matches(pattern, names)
     return matched
 
@@ -157,7 +159,8 @@ def not_taken_over(bundles: BundleTable, guard: GuardState) -> Bools:
 
 
 def _excluded_namespaces(names: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> Bools:
-    excluded = np.array([name in params.excluded_namespaces for name in names], dtype=bool)
+    exact = frozenset(params.excluded_namespaces)
+    excluded = np.array([name in exact for name in names], dtype=bool)
     tenants = (*params.excluded_tenants, *in_force(guard.excluded, now_ms, TENANT))
     if tenants:
         excluded |= match_any(tenants, [name.partition("/")[0] for name in names])

@@ -202,6 +202,8 @@ class Calibration:
             await self._revert(adopted, by=OURSELVES, reason=judgement.sentence)
             return
 
+        if adopted.namespaces and self.gate.check(GateQuestion(action=Action.ADOPTION)) is not None:
+            return
         if adopted.namespaces:
             change = self._widening(adopted, by=OURSELVES, reason=judgement.sentence)
             text = (

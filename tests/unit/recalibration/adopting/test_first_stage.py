@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.state.adopted_thresholds import FirstStage, Realised
 from bundlekeel.model.codes import Code
 from bundlekeel.planning.trial import TrialParameters
@@ -83,6 +84,16 @@ async def test_a_bad_proposal_moves_only_the_namespace_of_its_trial_and_is_rever
     assert sidecar.effective_parameters.current.move_price == PATIENT.move_price
 
 
+async def test_plans_of_operators_follow_the_stage_unless_they_set_parameters() -> None:
+    sidecar = await staged(MemoryCalibration())
+    await sidecar.cycle.turn()
+    plain = await sidecar.planner.make(PlanRequest())
+    assert "on trial in u/ns: " in plain.verdict.sentence
+    eager = await sidecar.planner.make(PlanRequest(parameters={PRICE: 0}))
+    assert {move.bundle.rpartition("/")[0] for move in eager.moves} == {"t/ns", "u/ns"}
+    assert "on trial" not in eager.verdict.sentence
+
+
 async def test_another_leader_continues_the_first_stage() -> None:
     """And followers plan with it, too."""
     store, cluster = MemoryCalibration(), two_namespaces()
@@ -113,6 +124,10 @@ async def test_a_stage_as_good_as_predicted_is_widened_and_then_kept() -> None:
     trial = (await sidecar.calibration.view()).adopted.trial
     assert trial.unjudged.startswith("no bundle of these namespaces has moved") and sidecar.told()[-1] != "widened"
     record(TRIAL_SECONDS, 2, 9)
+    await sidecar.service.pause(seconds=None, reason="r", by="ann")
+    await sidecar.calibration.check()
+    assert sidecar.told()[-1] != "widened"
+    await sidecar.service.resume(reason="r", by="ann")
     await sidecar.calibration.check()
     entry = next(item for item in sidecar.journal.tail(10, kind="adoption") if item["what"] == "widened")
     assert entry["code"] == "ThresholdsWidened" and "after a first stage in u/ns" in entry["sentence"]
