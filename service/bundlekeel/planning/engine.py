@@ -80,8 +80,8 @@ def plan(inputs: PlanInput) -> PlanResult:
         return _plan(replace(inputs, memory=replace(memory, trial=None)))[0]
     common = replace(memory, trial=None)
     first, draft = _plan(replace(inputs, memory=common), skipped=names)
-    tried = replace(inputs, params=trial.parameters(params, names, first.plan), memory=memory.trial or common)
-    second, _ = _plan(tried, first=first.plan)
+    trial_inputs = replace(inputs, params=trial.parameters(params, names, first.plan), memory=memory.trial or common)
+    second, _ = _plan(trial_inputs, first=first.plan)
     urgent = first.memory.urgent or second.memory.urgent
     return replace(
         first,

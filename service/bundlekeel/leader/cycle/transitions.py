@@ -55,8 +55,8 @@ def planned(
 
     `judged`: records about the effects of moves."""
     params, now_ms = plan_input.params, plan_input.snapshot.wall_ms
-    tried = plan_input.trial.values if plan_input.trial is not None else {}
-    rest = max(params.cool_down_seconds, tried.get("cool_down_seconds", 0))
+    trial_values = plan_input.trial.values if plan_input.trial is not None else {}
+    rest = max(params.cool_down_seconds, trial_values.get("cool_down_seconds", 0))
     longest = max(params.cool_down_limited_factor * rest, params.no_return_seconds)
     return replace(
         state,
