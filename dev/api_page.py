@@ -268,7 +268,7 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
 async def _prepare_thresholds(shop: Shop, route: str) -> dict[str, str]:
     thresholds = shop.calibration
     if route.endswith("/thresholds/revert") or route == "GET /api/v1/thresholds":
-        digest = (await thresholds.adopt(digest=None, force=False, **_WHO)).digest
+        digest = (await thresholds.adopt(digest=None, force=False, everywhere=False, **_WHO)).digest
         return {_HASH: digest} if route.endswith("revert") else {_PROPOSED: digest}
     document = (await thresholds.view()).document
     return {_PROPOSED: str(document["digest"])} if document is not None else {}

@@ -140,8 +140,8 @@ def test_without_the_drain_the_brokers_container_is_unchanged() -> None:
 
 
 def test_history_makes_its_claim_unless_another_store_is_set() -> None:
-    """One value records and mounts. The claim outlives the release."""
-    objects = _rendered("--set", "history.enabled=true", "--set", "recalibrate.enabled=true")
+    """One value enables the recalibration, records and mounts. The claim outlives the release."""
+    objects = _rendered("--set", "recalibrate.enabled=true")
     claim = _only(objects, "PersistentVolumeClaim")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

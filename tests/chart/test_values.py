@@ -164,7 +164,6 @@ def test_no_secret_can_be_given_as_a_value() -> None:
             {"history": {"enabled": True, "uri": "s3://b"}, "recalibrate": {"enabled": True, "out": "/out"}},
             "recalibrate.out: the folder",
         ),
-        ({"recalibrate": {"enabled": True}}, "recalibrate.enabled needs recorded history: set history.enabled"),
         ({"sidecar": {"enabled": True, "join": "policy"}}, "image.repository names no registry"),
         ({"history": {"enabled": True}, "sidecar": {"enabled": True}}, "wait for a claim that this release makes"),
         (

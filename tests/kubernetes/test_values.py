@@ -21,7 +21,7 @@ BY_HELM = {
     "settings.parameters.max_move_per_hour=5": "max_move_per_hour",
     "settings.admin.token=abc": "settings.admin.token",
     "deadman.after=10s": "deadman.after",
-    "recalibrate.enabled=true": "recalibrate.enabled",
+    "recalibrate.out=/out,recalibrate.enabled=true": "recalibrate.out",
     "history.existingClaim=x": "history.existingClaim",
     "ingress.enabled=true": "ingress.hosts",
     "sidecar.runAsUser=0": "/sidecar/runAsUser",

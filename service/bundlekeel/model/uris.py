@@ -56,6 +56,12 @@ def folder_named(text: str) -> str:
     return unquote(rest) if scheme.lower() == "file" and rest.startswith("/") else ""
 
 
+def below(uri: str, name: str) -> str:
+    """Append a name to a directory or URI. Options of a URI (`?endpoint_override=...`) stay at its end."""
+    path, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
+    return f"{path.rstrip('/')}/{name}{mark}{options}"
+
+
 def credentials_fault(text: str) -> str:
     """Return why `text` must not be shown; "" if it is not a URI or has no credentials in it."""
     scheme, mark, rest = text.partition("://")

@@ -32,7 +32,7 @@ from bundlekeel.planning.guard.stops import bans_of, calm_brokers, relief_only, 
 from bundlekeel.planning.invariants import accounted, lawful
 from bundlekeel.planning.ledger import Ledger, settle
 from bundlekeel.planning.memory import BrokerCourse, StrategyMemory
-from bundlekeel.planning.relocation import Relocation, relocate
+from bundlekeel.planning.relocation import NOT_FOR_BALANCE, REPAIR, Relocation, relocate
 from bundlekeel.planning.repair import repair
 from bundlekeel.planning.scores import score_of, weights_of
 from bundlekeel.planning.situation import Situation
@@ -41,6 +41,7 @@ from bundlekeel.planning.strategies import PULSAR_SHEDDERS, SHEDDERS, Shedder
 from bundlekeel.planning.strategies.common import Context, Decision
 from bundlekeel.planning.strategies.placement import PLACEMENTS
 from bundlekeel.planning.strategies.timing import measured
+from bundlekeel.planning.trial import TrialParameters, both, excluding
 from bundlekeel.planning.wrong_limits import explain_wrong_limits
 
 # A broker divides its first CPU sample by the time since 1970, so it reports less than this.
@@ -49,9 +50,11 @@ FIRST_SAMPLE_PERCENT = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput(Situation):
-    """Complete input of a plan. `seed`: seed of all random choices."""
+    """Complete input of a plan. `seed`: seed of all random choices. `trial`: values that some namespaces try; None: no
+    trial."""
 
     seed: int = 0
+    trial: TrialParameters | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +74,37 @@ class PlanResult:
 
 def plan(inputs: PlanInput) -> PlanResult:
     """Return the plan for a snapshot. If nothing can be planned, its verdict contains the reason."""
-    snapshot, params, guard = inputs.snapshot, inputs.params, inputs.guard
+    trial, params, memory = inputs.trial, inputs.params, inputs.memory
+    names = trial.names(inputs.snapshot.bundles, params) if trial is not None else ()
+    if trial is None or not names:
+        return _plan(replace(inputs, memory=replace(memory, trial=None)))[0]
+    common = replace(memory, trial=None)
+    first, draft = _plan(replace(inputs, memory=common), skipped=names)
+    trial_inputs = replace(inputs, params=trial.parameters(params, names, first.plan), memory=memory.trial or common)
+    second, _ = _plan(trial_inputs, first=first.plan)
+    urgent = first.memory.urgent or second.memory.urgent
+    return replace(
+        first,
+        plan=both(first.plan, second.plan, draft, trial, names),
+        memory=replace(first.memory, trial=second.memory, urgent=urgent),
+        waiting=replace(first.waiting, trial=second.waiting, urgent=urgent),
+    )
+
+
+def _plan(inputs: PlanInput, *, skipped: tuple[str, ...] = (), first: Plan | None = None) -> tuple[PlanResult, Draft]:
+    """Return the plan by one set of parameters, and its draft.
+
+    `skipped`: namespaces whose bundles only drains, warm-ups and repairs move. `first`: a plan of the same cycle whose
+    moves have started, including those of drains, warm-ups and repairs.
+    """
+    snapshot, params, guard = inputs.snapshot, excluding(inputs.params, skipped), inputs.guard
     snapshot.bundles.rows_named({*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, guard, params)
-    relocation = Relocation() if stopped(hold) else _relocate(inputs, ledger, hold)
-    books = relocation.booked(ledger, snapshot)
+    relocation = Relocation() if stopped(hold) or first is not None else _relocate(inputs, ledger, hold)
+    earlier = first.moves if first is not None else relocation.moves
+    books = Relocation(moves=earlier).booked(ledger, snapshot)
+    inputs = replace(inputs, params=params)
     costs, courses, seconds, scale = _levels(inputs, books)
     draft = Draft(snapshot, books, params, inputs.memory.turn, scale=scale, learned=costs)
     if (bans := bans_of(snapshot, guard, params)) is not None:
@@ -85,7 +113,7 @@ def plan(inputs: PlanInput) -> PlanResult:
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=inputs.memory)
         explain_wrong_limits(decision, draft)
-        return _whole(relocation, _result(inputs, draft, decision, ledger, ()))
+        return _whole(relocation, _result(inputs, draft, decision, ledger, ())), draft
     splits = choose_splits(inputs, draft, books) if hold is None else SplitChoice(hits=inputs.memory.split_hits)
     limits = limits_of(snapshot, inputs.policies, books)
     if limits is not None:
@@ -107,10 +135,10 @@ def plan(inputs: PlanInput) -> PlanResult:
         guard=guard,
     )
     decision = decide_groups(context, limits, lambda group: _decide(group, splits))
-    moves = _final_moves(context, decision, hold, relocation.repairs)
+    moves = _final_moves(context, decision, hold, earlier)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     explain_wrong_limits(decision, draft)
-    return _whole(relocation, _result(inputs, draft, decision, ledger, moves, splits))
+    return _whole(relocation, _result(inputs, draft, decision, ledger, moves, splits)), draft
 
 
 def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
@@ -318,14 +346,20 @@ def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
 def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:
     """Return the moves that invariants and budgets allow; add a refusal for each other move to the decision.
 
-    `before`: earlier moves of this cycle, which use the same budgets.
+    `before`: earlier moves of this cycle. Repairs and moves for the balance use the same budgets.
     """
     draft, eligible = context.draft, context.eligible
     moves, dropped = lawful(draft, eligible, draft.moves)
     refusals = accounted(draft, eligible, moves, decision.refusals, dropped)
     relief, waiting = relief_only(moves, hold, context.params)
     admitted, over_budget = admit(
-        relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried(), before=before
+        relief,
+        context.params,
+        context.guard,
+        context.snapshot.wall_ms,
+        draft.carried(),
+        before=[move for move in before if move.rule == REPAIR],
+        admitted_before=[move for move in before if move.rule not in NOT_FOR_BALANCE],
     )
     if over_budget or waiting:
         # A broker may have headroom only because of a move that is dropped now, so check the other moves again.

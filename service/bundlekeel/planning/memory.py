@@ -120,6 +120,7 @@ class StrategyMemory:
     `courses`: load history by broker (planning/calm.py). `active`: brokers whose balancing has started and is not
     finished. `urgent`: whether an early reading, within seconds, can lead to moves. `split_hits`: by bundle, readings
     above a split limit. `turn`: broker row at which `round_robin` continues. `costs`: learned CPU costs of traffic.
+    `trial`: memory of the parameters on trial (planning/trial.py); None: no trial.
     """
 
     courses: Mapping[str, BrokerCourse] = field(default_factory=dict)
@@ -129,3 +130,4 @@ class StrategyMemory:
     turn: int = 0
     costs: CpuCosts = field(default_factory=CpuCosts)
     compat: CompatMemory = field(default_factory=CompatMemory)
+    trial: StrategyMemory | None = None

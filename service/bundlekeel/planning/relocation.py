@@ -17,7 +17,7 @@ of the mean score.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
@@ -248,13 +248,12 @@ class Relocation:
         if not self.moves and not self.refusals:
             return shed
         named = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
-        before = {row.broker: row for row in self.loads}
         whole = replace(
             shed,
             moves=(*self.moves, *shed.moves),
             refusals=(*self.refusals, *(item for item in shed.refusals if item.bundle not in named)),
             splits=tuple(item for item in shed.splits if item.bundle not in {move.bundle for move in self.moves}),
-            loads=tuple(_since(before.get(row.broker, row), row) for row in shed.loads),
+            loads=with_loads_before(self.loads, shed.loads),
             verdict=replace(shed.verdict, sentence=self._sentence(shed)) if self.moves else shed.verdict,
         )
         if self.moves and not shed.moves:
@@ -272,6 +271,12 @@ class Relocation:
             [f"{numbered(back, 'bundle', 'return')} to primary brokers of their isolation policies"] if back else []
         )
         return f"{', '.join(parts)}; {shed.verdict.sentence}"
+
+
+def with_loads_before(first: Sequence[BrokerLoad], later: Sequence[BrokerLoad]) -> tuple[BrokerLoad, ...]:
+    """Return the loads after the moves of `later`, with the loads before the moves of `first`, an earlier plan."""
+    before = {row.broker: row for row in first}
+    return tuple(_since(before.get(row.broker, row), row) for row in later)
 
 
 def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:

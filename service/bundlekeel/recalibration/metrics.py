@@ -48,12 +48,13 @@ _THRESHOLDS: Final = (
         (),
         "1 while adopted thresholds are on trial: afterwards they are kept or reverted.",
     ),
+    Metric("thresholds_first_stage", "gauge", (), "1 while only calibration.trial_namespaces use adopted thresholds."),
     Metric(
         "thresholds_total",
         "counter",
         ("what",),
-        "Decisions on proposed thresholds: recommended, refused, adopted, kept, reverted.",
-        ("recommended", "refused", "adopted", "kept", "reverted"),
+        "Decisions on proposed thresholds: recommended, refused, adopted, widened, kept, reverted.",
+        ("recommended", "refused", "adopted", "widened", "kept", "reverted"),
     ),
     Metric("thresholds_store_errors_total", "counter", (), "Attempts to read proposals that the store refused."),
     Metric(

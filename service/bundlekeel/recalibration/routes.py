@@ -29,6 +29,11 @@ class AdoptBody(schemas.ReasonBody):
         strict=True,
         description="override objections that an operator may judge, such as TooOld or StepTooLarge",
     )
+    everywhere: bool = Field(
+        default=False,
+        strict=True,
+        description="adopt in all namespaces, without `calibration.trial_namespaces` first; ends a first stage",
+    )
 
 
 class RevertBody(schemas.ReasonBody):
@@ -57,7 +62,7 @@ async def get_thresholds(service: Backend) -> Response:
 async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
     """Adopt the newest proposal."""
     result = await service.features["recalibration"].adopt(
-        digest=body.digest, force=body.force, reason=body.reason, by=body.by
+        digest=body.digest, force=body.force, reason=body.reason, by=body.by, everywhere=body.everywhere
     )
     return reply(result)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from bundlekeel.model.uris import folder_named
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.uris import below, folder_named
+from bundlekeel.planning.guard.scope import NAMESPACE, check_pattern
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules
 from bundlekeel.settings.feature_checks import FeatureChecks, SettingWarning
 from bundlekeel.settings.parameters import to_parameters
@@ -46,7 +48,9 @@ class CalibrationSettings(Section):
         description="off: proposals are not read; recommend: an operator adopts them; adopt: automatic adoption",
     )
     uri: Place | None = Field(
-        default=None, description="store in which the job writes DATE/thresholds.json, the same for all sidecars"
+        default=None,
+        description="store in which the job writes DATE/thresholds.json, the same for all sidecars; null: "
+        "`calibration` below `history.uri`",
     )
     interval: Duration = Field(default=300.0, ge=1, le=86_400, description="time between two checks for a new proposal")
     max_steps: float = Field(
@@ -61,12 +65,27 @@ class CalibrationSettings(Section):
         le=86_400,
         description="duration of the trial after an adoption, which is reverted if worse than predicted; 0: no trial",
     )
+    trial_namespaces: Annotated[tuple[str, ...], Listed] = Field(
+        default=(),
+        description="namespaces that use adopted thresholds first, with * and ? where wanted; empty: all immediately",
+    )
+
+    @field_validator("trial_namespaces")
+    @classmethod
+    def _check_namespaces(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            try:
+                check_pattern(f"{NAMESPACE}:{name}")
+            except ConfigError:
+                text = f"{name!r} is not a namespace"
+                raise InvalidSetting(text, allowed="tenant/namespace, with * and ? where wanted") from None
+        return value
 
     @model_validator(mode="after")
     def _has_a_place(self) -> CalibrationSettings:
         if self.mode != "off" and self.uri is None:
-            allowed = "the folder or URI that the nightly job writes to, or mode: off"
-            raise InvalidSetting(f"calibration.mode is {self.mode}, but uri is not set", field="uri", allowed=allowed)
+            what = f"calibration.mode is {self.mode}, but neither history.uri nor calibration.uri is set"
+            raise InvalidSetting(what, field="uri", allowed="history.uri, which the nightly job needs, or mode: off")
         return self
 
 
@@ -83,6 +102,17 @@ class ShadowSettings(Section):
         if len(set(value)) != len(value):
             raise InvalidSetting("the same strategy twice")
         return value
+
+
+def with_proposals_below_history(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return raw settings with a default of `calibration.uri`, if calibration is on and there is history."""
+    calibration, history = values.get("calibration"), values.get("history")
+    uri = history.get("uri") if isinstance(history, Mapping) else None
+    if not isinstance(calibration, Mapping) or not isinstance(uri, str) or not uri.strip():
+        return dict(values)
+    if calibration.get("uri") is not None or calibration.get("mode", "off") in ("off", False):
+        return dict(values)
+    return {**values, "calibration": {**calibration, "uri": below(uri, "calibration")}}
 
 
 def adoption_rules(settings: Settings) -> AdoptionRules:
@@ -130,4 +160,5 @@ CHECKS: Final = FeatureChecks(
     folders=("history.wal",),
     stores={"history.uri": "the sidecar", "calibration.uri": "the recalibration"},
     warnings=warnings_of,
+    defaults=with_proposals_below_history,
 )

@@ -36,6 +36,13 @@ ForceOption = Annotated[
         "worse or not better: WorseUnbroken, NotBetter.",
     ),
 ]
+EverywhereOption = Annotated[
+    bool,
+    typer.Option(
+        "--everywhere",
+        help="Skip or end the first stage, in calibration.trial_namespaces.",
+    ),
+]
 
 # Whether an operator can adopt despite an objection (`ObjectionView.person`).
 _DESPITE = {
@@ -60,10 +67,16 @@ def diff(session: Session) -> None:
 
 @connected_once
 def adopt(
-    session: Session, reason: ReasonOption, digest: DigestOption = None, force: ForceOption = False, by: ByOption = ""
+    session: Session,
+    reason: ReasonOption,
+    digest: DigestOption = None,
+    force: ForceOption = False,
+    everywhere: EverywhereOption = False,
+    by: ByOption = "",
 ) -> None:
     """Adopt the newest proposal. It is on trial, and reverted if its results are worse than the back-test predicted."""
-    body = {"reason": reason, "by": by or login(), "force": force, **({"digest": digest} if digest else {})}
+    body = {"reason": reason, "by": by or login(), "force": force, "everywhere": everywhere}
+    body |= {"digest": digest} if digest else {}
     session.tell(session.client.send("POST", "thresholds/adopt", body), typed(AdoptionView, adoption))
 
 
@@ -164,19 +177,22 @@ def _adopted(row: AdoptedView) -> list[RenderableType]:
     values = ", ".join(
         f"{name} {_number(value)} (settings: {_number(row.instead_of.get(name))})" for name, value in row.values.items()
     )
+    place = f" in {', '.join(row.namespaces)}" if row.namespaces else ""
     parts: list[RenderableType] = [
-        Text(f"in force: {digest}, since {units.moment(row.since_ms)} by {row.by}: {row.reason}"),
+        Text(f"in force{place}: {digest}, since {units.moment(row.since_ms)} by {row.by}: {row.reason}"),
         Text(f"  {values or 'no value: the settings changed since'}"),
     ]
     if trial := row.trial:
+        measure = "load of their brokers/mean" if row.namespaces else TITLES["imbalance"]
+        reference = "other namespaces" if row.namespaces else "before"
         result = (
-            f"{TITLES['imbalance']} "
-            f"{_level(trial.imbalance)} (promised at most {_level(trial.imbalance_promised)}, "
-            f"before {_level(trial.imbalance_before)}), moves per hour {_number(trial.moves_per_hour)} "
-            f"(promised at most {_number(trial.moves_promised)}, before {_number(trial.moves_before)})"
+            f"{measure} {_level(trial.imbalance)} (promised at most {_level(trial.imbalance_promised)}, "
+            f"{reference} {_level(trial.imbalance_before)}), moves per hour {_number(trial.moves_per_hour)} "
+            f"(promised at most {_number(trial.moves_promised)}, {reference} {_number(trial.moves_before)})"
         )
         result = "no measurement yet" if trial.imbalance is None else result
         obstacle = f"; Bundlekeel does not balance now: {trial.obstacle}" if trial.obstacle else ""
+        obstacle += f"; {trial.unjudged}: adopt it --everywhere, or revert it" if trial.unjudged else ""
         time = f"{units.age(trial.seconds)} of {units.age(trial.needed_seconds)}"
         parts.append(Text(f"  on trial {time}: {result}{obstacle}", style="yellow"))
     return parts

@@ -10,8 +10,9 @@ from bundlekeel.leader.cycle.cycle import CycleListener
 from bundlekeel.leader.cycle.status import CycleStatus
 from bundlekeel.leader.gate.gate import Gate
 from bundlekeel.leader.runtime import Background
-from bundlekeel.leader.state.effective_parameters import Adopt, EffectiveParameters
+from bundlekeel.leader.state.effective_parameters import Adopt, AdoptedParameters, EffectiveParameters
 from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.recalibration.adopting.proposals import proposals
 from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
@@ -19,7 +20,7 @@ from bundlekeel.recalibration.adopting.watcher import Calibration
 from bundlekeel.recalibration.history.ports import CalibrationStore
 from bundlekeel.recalibration.recorder.recorder import Recorder
 from bundlekeel.recalibration.recorder.wiring import recorder
-from bundlekeel.recalibration.rules.adoption import adopted_values
+from bundlekeel.recalibration.rules.adoption import adopted_values, trial_values
 from bundlekeel.recalibration.settings import CalibrationSettings, ShadowSettings, adoption_rules
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.feature import FeatureParts
@@ -41,7 +42,12 @@ def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
     """Return a function that takes parameters and returns the adopted thresholds that override them. Its result is
     empty if calibration is off."""
     off = loaded.settings.section(CalibrationSettings).mode == "off"
-    return lambda base: {} if off else adopted_values(base, shared_state.desired.adopted)
+
+    def adopt(base: Parameters) -> AdoptedParameters:
+        adopted = None if off else shared_state.desired.adopted
+        return AdoptedParameters(adopted_values(base, adopted), trial_values(base, adopted))
+
+    return adopt
 
 
 def adapters_of(loaded: LoadedSettings) -> Proposals:
@@ -89,6 +95,7 @@ def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: E
         every_seconds=section.interval,
         interval_seconds=settings.cycle.interval,
         trial_seconds=section.trial,
+        trial_namespaces=section.trial_namespaces,
         store=out.adapters["recalibration"](),
         effective_parameters=parameters,
         shared_state=reading.shared_state,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bundlekeel.settings.features import modules
 
@@ -28,12 +28,14 @@ class FeatureChecks:
 
     `folders`: settings keys of directories that each sidecar writes to, so their values may differ between sidecars.
     `stores`: settings keys of directories that all sidecars share, with the program that creates them. `warnings`:
-    returns the warnings for `config check`.
+    returns the warnings for `config check`. `defaults`: receives the merged values of all sources, and returns them
+    with defaults that depend on other sections.
     """
 
     folders: tuple[str, ...]
     stores: Mapping[str, str]
     warnings: Callable[[Settings], Iterable[SettingWarning]]
+    defaults: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
 
 def feature_folders() -> list[str]:

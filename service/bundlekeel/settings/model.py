@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameters import check_pair, compat_defaults
+from bundlekeel.settings.feature_checks import feature_checks
 from bundlekeel.settings.features import with_features
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_compat
 from bundlekeel.settings.sections import (
@@ -466,6 +467,13 @@ class Settings(BaseSettings):
             if name in specs:
                 merged[name] = specs[name].value
         return merged
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_features(cls, values: Any) -> Any:
+        for checks in feature_checks() if isinstance(values, dict) else ():
+            values = checks.defaults(values)
+        return values
 
     @model_validator(mode="after")
     def _no_replaced_parameters(self) -> Settings:

@@ -18,7 +18,7 @@ JournalKind = Literal[
 ]
 
 SPLIT_OUTCOMES = ("done", "unknown", "refused")
-_ADOPTIONS = ("recommended", "refused", "adopted", "kept", "reverted")
+_ADOPTIONS = ("recommended", "refused", "adopted", "widened", "kept", "reverted")
 _DESTINATION = "broker that the bundle was sent to"
 _RATE = "(`messages` in msg/s, `bytes` in bytes/s; -1: no limit)"
 _GROUP_FORM = (
@@ -208,7 +208,7 @@ class AdoptionRecord(OtherRecord):
     """A decision to adopt, keep or revert thresholds that a recalibration proposed."""
 
     kind: Annotated[Literal["adoption"], Doc("kind of the record")]
-    what: Annotated[str, Doc("`recommended`, `refused`, `adopted`, `kept` or `reverted`", grows=_ADOPTIONS)]
+    what: Annotated[str, Doc("`recommended`, `refused`, `adopted`, `widened`, `kept` or `reverted`", grows=_ADOPTIONS)]
     code: Annotated[
         str,
         Doc(

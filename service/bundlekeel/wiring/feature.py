@@ -62,9 +62,9 @@ class Feature:
         Raises ConfigError if a setting or file cannot be used.
         """
 
-    def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-        """Return a function that returns strategy thresholds of the feature, which override the settings now."""
-        return lambda _base: {}
+    def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt | None:
+        """Return a function that returns strategy thresholds, which override the settings now; None: none."""
+        return None
 
     def parts(self, reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> FeatureParts:
         """Return the parts of the feature in a sidecar. Raises ConfigError if a setting needs a missing library."""

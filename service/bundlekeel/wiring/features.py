@@ -39,10 +39,9 @@ def routes() -> list[FeatureRoutes]:
     return [group for feature in installed() if (group := feature.routes()) is not None]
 
 
-def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
-    """Return a function that returns strategy thresholds of all features, which override the settings now."""
-    functions = [feature.adopted(loaded, shared_state) for feature in installed()]
-    return lambda base: {name: value for adopted in functions for name, value in adopted(base).items()}
+def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt | None:
+    """Return a function that returns a feature's strategy thresholds, which override the settings now; None: none."""
+    return next(filter(None, (feature.adopted(loaded, shared_state) for feature in installed())), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

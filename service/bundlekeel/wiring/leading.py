@@ -107,6 +107,7 @@ def _cycle(
         telemetry=out.telemetry,
         clock=out.clock,
         parameters=parameters,
+        trial=lambda: parameters.trial,
         drains=drain_tracker,
         warm_ups=WarmTracker(reading.shared_state, out.clock),
         guard_memory=guard_memory,

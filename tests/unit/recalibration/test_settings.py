@@ -64,6 +64,7 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
         ({"calibration.max_steps": 0}, "calibration.max_steps"),
         ({"calibration.min_coverage": 1.1}, "calibration.min_coverage"),
         ({"calibration.canary": "2d"}, "calibration.canary"),
+        ({"calibration.trial_namespaces": ["shop"]}, "calibration.trial_namespaces"),
         ({"shadow.strategies": ["nobody"]}, "shadow.strategies"),
         ({"shadow.strategies": ["avg", "avg"]}, "shadow.strategies"),
     ],
@@ -71,6 +72,29 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path, options: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError, match=field.replace(".", r"\.")):
         loaded(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "uri"),
+    [
+        ({"calibration.mode": "recommend", "history.uri": "h"}, "h/calibration"),
+        ({"calibration.mode": "adopt", "history.uri": "s3://b/x/"}, "s3://b/x/calibration"),
+        ({"calibration.mode": "adopt", "history.uri": "h", "calibration.uri": "c"}, "c"),
+        ({"calibration.mode": "off", "history.uri": "h"}, None),
+        ({"calibration.mode": "adopt", "calibration.uri": "c"}, "c"),
+    ],
+)
+def test_proposals_are_below_the_history_by_default(tmp_path: Path, options: dict[str, Any], uri: str | None) -> None:
+    """So the settings that record history need only one value more."""
+    settings = loaded(tmp_path, **options)
+    assert settings.value("calibration.uri") == settings.settings.section(CalibrationSettings).uri == uri
+
+
+def test_namespaces_of_a_first_stage_may_be_one_text(tmp_path: Path) -> None:
+    section = loaded(tmp_path, **{"calibration.trial_namespaces": "shop/orders, dev/*"}).settings.section(
+        CalibrationSettings
+    )
+    assert section.trial_namespaces == ("shop/orders", "dev/*")
 
 
 def recalibration_of(serving: Serving) -> RecalibrationParts:
@@ -117,7 +141,7 @@ async def test_on_is_wired(tmp_path: Path) -> None:
         (
             "calibration: {mode: adopt}",
             "calibration.uri",
-            "calibration.mode is adopt, but uri is not set (allowed: the f",
+            "calibration.mode is adopt, but neither history.uri nor calibration.uri is set (allowed: history.uri",
         ),
         ("history: {uri: 's3//b'}", "history.uri", "neither a folder nor a URI with ://"),
         ("history: {uri: 's4://b'}", "history.uri", "uri = 's4://b': the scheme 's4' is not known"),

@@ -29,8 +29,13 @@ __all__ = ["served", "sidecar"]
 WHO = ["--reason", "r", "--by", "ann"]
 DIGEST = "bd797bc05a4116e7"
 CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], type]] = [
-    ("adopt", {}, {"digest": None, "force": False}, AdoptionView),
-    ("adopt", {"digest": DIGEST, "force": True}, {"digest": DIGEST, "force": True}, AdoptionView),
+    ("adopt", {}, {"digest": None, "force": False, "everywhere": False}, AdoptionView),
+    (
+        "adopt",
+        {"digest": DIGEST, "force": True, "everywhere": True},
+        {"digest": DIGEST, "force": True, "everywhere": True},
+        AdoptionView,
+    ),
     ("revert", {}, {"digest": None}, ReversionView),
     ("revert", {"digest": DIGEST}, {"digest": DIGEST}, ReversionView),
 ]
@@ -183,11 +188,28 @@ def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str
     assert text.endswith(f"on trial 0 s of 1h 0m: no measurement yet{why}")
 
 
+def test_a_first_stage_is_shown_with_its_namespaces(sidecar: Sidecar) -> None:
+    """With the other namespaces as the reference, and the next step if it cannot be judged."""
+    sidecar.do(sidecar.shop.calibration.adopt(digest=None, force=False, reason="r", by="ann"))
+
+    def stage(view: ThresholdsView) -> ThresholdsView:
+        assert view.adopted is not None and view.adopted.trial is not None
+        trial = replace(view.adopted.trial, imbalance=0.1, imbalance_before=0.05, unjudged="no bundle moved")
+        return replace(view, adopted=replace(view.adopted, namespaces=["shop/orders"], trial=trial))
+
+    sidecar.service.results["recalibration.view"] = stage
+    text = " ".join(sidecar.run("thresholds", "show").stdout.split())
+    assert "in force in shop/orders: " in text and "load of their brokers/mean 1.100 (promised at most" in text
+    assert "other namespaces 1.050)" in text
+    assert text.endswith("; no bundle moved: adopt it --everywhere, or revert it")
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["adopt"], {"digest": None, "force": False}),
-        (["adopt", "--digest", DIGEST, "--force"], {"digest": DIGEST, "force": True}),
+        (["adopt"], {"digest": None, "force": False, "everywhere": False}),
+        (["adopt", "--digest", DIGEST, "--force"], {"digest": DIGEST, "force": True, "everywhere": False}),
+        (["adopt", "--everywhere"], {"digest": None, "force": False, "everywhere": True}),
         (["revert"], {"digest": None}),
         (["revert", "--digest", DIGEST], {"digest": DIGEST}),
     ],

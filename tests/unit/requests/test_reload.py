@@ -28,7 +28,7 @@ class Running:
         self.announced: list[str] = []
         file.write_text(START)
         loaded = load_settings(file, {"mode": "observe"}, environ=environ or {})
-        self.effective_parameters = EffectiveParameters(merging(loaded), lambda _base: {})
+        self.effective_parameters = EffectiveParameters(merging(loaded), None)
         self.reload = Reload(
             loaded, self.effective_parameters, sidecar.journal, sidecar.telemetry, sidecar.clock, self.announced.append
         )

@@ -100,13 +100,8 @@
 {{- end }}
 
 {{- define "bundlekeel.checkHistory" -}}
-{{- with .Values.history -}}
-{{- if and (or .existingClaim .uri) (not .enabled) -}}
+{{- if and (or .Values.history.existingClaim .Values.history.uri) (not (include "bundlekeel.history" .)) -}}
 {{- fail "history.enabled is false, so nothing is recorded: set it to true, or leave history.uri and history.existingClaim empty" -}}
-{{- end -}}
-{{- if and $.Values.recalibrate.enabled (not .enabled) -}}
-{{- fail "recalibrate.enabled needs recorded history: set history.enabled" -}}
-{{- end -}}
 {{- end -}}
 {{- include "bundlekeel.checkFolder" (list . "history.uri" (include "bundlekeel.historyUri" .)) -}}
 {{- if .Values.recalibrate.enabled -}}
@@ -121,7 +116,7 @@
 {{- if and (eq $v.image.repository "bundlekeel") (eq (include "bundlekeel.join" .) "policy") -}}
 {{- fail "image.repository names no registry, and broker pods would wait for the image: push it to your registry, and set REGISTRY/bundlekeel" -}}
 {{- end -}}
-{{- if and $v.history.enabled (not $v.history.uri) (not $v.history.existingClaim) -}}
+{{- if and (include "bundlekeel.history" .) (not $v.history.uri) (not $v.history.existingClaim) -}}
 {{- fail "history: broker pods would wait for a claim that this release makes: set history.uri to an object store, or history.existingClaim to a claim that is bound" -}}
 {{- end -}}
 {{- range $v.extraVolumes -}}

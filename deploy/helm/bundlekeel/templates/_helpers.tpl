@@ -57,14 +57,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if and .Values.recalibrate.enabled (hasPrefix "k8s://" .Values.recalibrate.spark.master) -}}true{{- end -}}
 {{- end }}
 
+{{/* Whether history is recorded: the recalibration needs it. Empty: no. */}}
+{{- define "bundlekeel.history" -}}
+{{- if or .Values.history.enabled .Values.recalibrate.enabled -}}true{{- end -}}
+{{- end }}
+
 {{/* Store of the history; empty: nothing is recorded. */}}
 {{- define "bundlekeel.historyUri" -}}
-{{- if .Values.history.enabled -}}{{- default "/history" .Values.history.uri -}}{{- end -}}
+{{- if include "bundlekeel.history" . -}}{{- default "/history" .Values.history.uri -}}{{- end -}}
 {{- end }}
 
 {{/* The claim that is mounted at /history; empty: none. */}}
 {{- define "bundlekeel.historyClaim" -}}
-{{- if and .Values.history.enabled (or .Values.history.existingClaim (not .Values.history.uri)) -}}
+{{- if and (include "bundlekeel.history" .) (or .Values.history.existingClaim (not .Values.history.uri)) -}}
 {{- default (printf "%s-history" (include "bundlekeel.fullname" .)) .Values.history.existingClaim -}}
 {{- end -}}
 {{- end }}
@@ -268,7 +273,7 @@ envFrom:
 - name: bundlekeel-run
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 - name: bundlekeel-data
-  emptyDir: {sizeLimit: {{ ternary .Values.history.walSize "512Mi" .Values.history.enabled }}}
+  emptyDir: {sizeLimit: {{ ternary .Values.history.walSize "512Mi" (ne (include "bundlekeel.history" .) "") }}}
 {{- with .Values.api.auth.existingSecret }}
 - name: bundlekeel-auth
   secret:

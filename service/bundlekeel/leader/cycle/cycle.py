@@ -51,6 +51,7 @@ from bundlekeel.planning.guard.budgets import GENTLE
 from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.planning.ledger import settle
 from bundlekeel.planning.relocation import RULES
+from bundlekeel.planning.trial import TrialParameters
 from bundlekeel.ports import BrokerAdmin, Clock, Journal, Metadata, RawClusterView, Telemetry
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.pulsar.sources.observer import Observer
@@ -102,7 +103,8 @@ class Cycle:
     """Runs one cycle at a time and holds the state between cycles.
 
     `parameters`: returns the parameters of a plan. Receives the brokers' settings, and the namespaces that a partial
-    takeover leaves to Bundlekeel. `shadow`: returns the new results of strategies that run only for comparison."""
+    takeover leaves to Bundlekeel. `trial`: returns values that some namespaces try; None: no trial. `shadow`: returns
+    the new results of strategies that run only for comparison."""
 
     status: CycleStatus
     observer: Observer
@@ -116,6 +118,7 @@ class Cycle:
     telemetry: Telemetry
     clock: Clock
     parameters: Callable[[Mapping[str, str], tuple[str, ...]], Parameters]
+    trial: Callable[[], TrialParameters | None]
     drains: Drains
     warm_ups: WarmUps
     effects: Effects
@@ -302,6 +305,7 @@ class Cycle:
             owned=self.drains.owned,
             policies=self.policies.current,
             brokers_split=self.config.brokers_split(self.picture.endpoints if self.picture is not None else ()),
+            trial=self.trial(),
         )
 
     async def compute(self, inputs: PlanInput) -> PlanResult:

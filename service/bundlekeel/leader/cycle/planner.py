@@ -69,7 +69,10 @@ class Planner:
 
     async def _input(self, request: PlanRequest, snapshot: Snapshot) -> tuple[PlanInput, tuple[Refusal, ...]]:
         plan_input = self._cycle.plan_input(snapshot)
-        plan_input = replace(plan_input, params=parameters_of(request, plan_input.params))
+        running, params = plan_input.params, parameters_of(request, plan_input.params)
+        # Values on trial would override the parameters of the request.
+        same = params == replace(running, placement_repair=params.placement_repair)
+        plan_input = replace(plan_input, params=params, trial=plan_input.trial if same else None)
         return await self._in_turn(_altered, plan_input, request) if request.what_if else (plan_input, ())
 
     async def _in_turn(self, work: Callable[..., Any], *args: Any) -> Any:
@@ -184,7 +187,7 @@ def _altered(plan_input: PlanInput, request: PlanRequest) -> tuple[PlanInput, tu
         costs = learn(learnt, snapshot, params, plan_input.ledger.unsettled())
         altered = with_brokers(altered, request.add_brokers, costs.least_idle())
     # The decision rule's memory is valid only for the present brokers and traffic.
-    memory = replace(plan_input.memory, courses={})
+    memory = replace(plan_input.memory, courses={}, trial=None)
     return replace(plan_input, snapshot=altered, ledger=Ledger(), memory=memory), homeless
 
 

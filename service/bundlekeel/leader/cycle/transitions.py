@@ -55,7 +55,8 @@ def planned(
 
     `judged`: records about the effects of moves."""
     params, now_ms = plan_input.params, plan_input.snapshot.wall_ms
-    rest = params.cool_down_seconds
+    trial_values = plan_input.trial.values if plan_input.trial is not None else {}
+    rest = max(params.cool_down_seconds, trial_values.get("cool_down_seconds", 0))
     longest = max(params.cool_down_limited_factor * rest, params.no_return_seconds)
     return replace(
         state,

@@ -22,7 +22,8 @@ class Adopted:
     `imbalance_high`, `moves_high`: upper ends of the predicted intervals (ratio, moves per hour). `state`: on trial
     (until moves were allowed for `trial_seconds`) or kept. `unjudged`: adoptions that were replaced during their trial,
     oldest first; a revert restores the last one. `compared_ms`: end (Unix ms) of the time before the trial with which
-    the trial is compared; 0: `since_ms`."""
+    the trial is compared; 0: `since_ms`. `namespaces`: names or patterns of the first stage of the trial: only these
+    namespaces use `values`, all others use `before`; (): all namespaces use `values`."""
 
     digest: str
     strategy: str
@@ -39,6 +40,7 @@ class Adopted:
     trial_seconds: float = 0.0
     unjudged: tuple[Adopted, ...] = ()
     compared_ms: int = 0
+    namespaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,26 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStage:
+    """Sums over the cycles since an adoption for some namespaces, from which this stage is judged.
+
+    `since_ms`: time of the adoption. `seconds`: time in which moves were allowed. `share`: share of the traffic that
+    these namespaces have, times seconds. `weighted`, `other_weighted`: imbalance of these and of all other namespaces
+    (`TimeStretch` in recalibration/rules/adoption.py), times seconds. `moves`, `other_moves`: moves by the strategy."""
+
+    since_ms: int = 0
+    seconds: float = 0.0
+    share: float = 0.0
+    weighted: float = 0.0
+    other_weighted: float = 0.0
+    moves: int = 0
+    other_moves: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Realised:
     """Measured balance and moves of the last two days, stored for the next leader. `last_ms`: last cycle, Unix ms."""
 
     buckets: tuple[Bucket, ...] = ()
     last_ms: int = 0
+    first_stage: FirstStage = field(default_factory=FirstStage)

@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from bundlekeel.leader.state.partial_takeover import adopted, scoped
 from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.trial import TrialParameters
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import MergedParameters, to_parameters
 
 # Returns the parameters from the settings file and from the brokers' settings, which it receives by Pulsar's keys.
 Merge = Callable[[Mapping[str, str]], MergedParameters]
-# Receives these parameters, and returns the adopted thresholds that override them, by parameter.
-Adopt = Callable[[Parameters], Mapping[str, float | int]]
+
+
+class AdoptedParameters(NamedTuple):
+    """Adopted thresholds. `values`: override the settings, by parameter. `trial`: some namespaces try these first."""
+
+    values: Mapping[str, float | int] = {}
+    trial: TrialParameters | None = None
+
+
+# Receives the merged parameters, and returns the adopted thresholds.
+Adopt = Callable[[Parameters], AdoptedParameters]
 
 
 def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
@@ -31,10 +41,10 @@ def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
 class EffectiveParameters:
     """Merges settings and brokers' settings, then applies adopted thresholds and the limits of a partial takeover."""
 
-    def __init__(self, merge: Merge, adopt: Adopt) -> None:
+    def __init__(self, merge: Merge, adopt: Adopt | None) -> None:
         # May be replaced at any time (requests/reload.py). The next cycle uses the new function.
         self.merge = merge
-        self._adopt = adopt
+        self._adopt = adopt or (lambda _base: AdoptedParameters())
         self._namespaces: tuple[str, ...] = ()
         self._merged = merge({})
 
@@ -58,7 +68,12 @@ class EffectiveParameters:
     @property
     def values(self) -> dict[str, float | int]:
         """Adopted thresholds that are in effect now, by parameter."""
-        return dict(self._adopt(self.base))
+        return dict(self._adopt(self.base).values)
+
+    @property
+    def trial(self) -> TrialParameters | None:
+        """Adopted thresholds that some namespaces try now; None: no namespace."""
+        return self._adopt(self.base).trial
 
     @property
     def effective(self) -> MergedParameters:

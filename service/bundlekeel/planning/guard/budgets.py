@@ -60,15 +60,17 @@ def admit(
     *,
     swaps: bool = True,
     before: Sequence[Move] = (),
+    admitted_before: Sequence[Move] = (),
 ) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
     """Split a plan's moves, in their order, into admitted moves and refusals.
 
     `guard`: contains the moves of the hour before `now_ms` and the limit of the adaptive rate. `traffic`: traffic of
     each broker before the first of these moves. `swaps`: a move and the moves in the opposite direction right after it
     are admitted together or not at all. `before`: other moves of this cycle. They have their own budget per cycle, but
-    use all other budgets. A refused move is not stored: the next cycle plans again.
+    use all other budgets. `admitted_before`: moves of this cycle that use all budgets. A refused move is not stored:
+    the next cycle plans again.
     """
-    books = _Books(params, guard or GuardState(), now_ms, traffic or {}, before)
+    books = _Books(params, guard or GuardState(), now_ms, traffic or {}, before, admitted_before)
     admitted: list[Move] = []
     refused: list[Refusal] = []
     for step in _steps(moves) if swaps else ([move] for move in moves):
@@ -126,6 +128,7 @@ class _Books:
         now_ms: int,
         traffic: Mapping[str, Traffic4],
         before: Sequence[Move],
+        admitted_before: Sequence[Move],
     ) -> None:
         self._traffic = traffic
         self._share_limit = params.max_traffic_share_per_cycle
@@ -135,8 +138,12 @@ class _Books:
         for budget in self._budgets:
             if budget.code is not Code.BUDGET_PER_CYCLE:
                 self._used.update((budget.code, budget.key(move)) for move in before)
+            self._used.update((budget.code, budget.key(move)) for move in admitted_before)
         # Share of each broker's traffic that leaves it in this plan.
         self._left: dict[str, float] = {}
+        for move in admitted_before:
+            share = share_of(move, traffic.get(move.source, _NOTHING))
+            self._left[move.source] = self._left.get(move.source, 0.0) + share
 
     def refusal(self, step: Sequence[Move]) -> Refusal | None:
         """Count these moves (one move or a swap) against the budgets; return the refusal of the first exhausted one.

@@ -100,9 +100,12 @@ def matches(pattern: str, names: Sequence[str]) -> Bools:
     return np.fromiter((fullmatch(name) is not None for name in names), dtype=bool, count=len(names))
 
 
-def _any(patterns: Iterable[str], names: Sequence[str]) -> Bools:
-    matched = np.zeros(len(names), dtype=bool)
-    for pattern in patterns:
+def match_any(patterns: Iterable[str], names: Sequence[str]) -> Bools:
+    """Return a mask of the names that match at least one of these patterns without a prefix such as `n:`."""
+    rows = set(patterns)
+    globs = {pattern for pattern in rows if is_glob(pattern)}
+    matched = np.fromiter((name in rows for name in names), dtype=bool, count=len(names))
+    for pattern in globs:
         matched |= matches(pattern, names)
     return matched
 
@@ -156,25 +159,26 @@ def not_taken_over(bundles: BundleTable, guard: GuardState) -> Bools:
 
 
 def _excluded_namespaces(names: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> Bools:
-    excluded = np.array([name in params.excluded_namespaces for name in names], dtype=bool)
+    exact = frozenset(params.excluded_namespaces)
+    excluded = np.array([name in exact for name in names], dtype=bool)
     tenants = (*params.excluded_tenants, *in_force(guard.excluded, now_ms, TENANT))
     if tenants:
-        excluded |= _any(tenants, [name.partition("/")[0] for name in names])
-    excluded |= _any(in_force(guard.excluded, now_ms, NAMESPACE), names)
+        excluded |= match_any(tenants, [name.partition("/")[0] for name in names])
+    excluded |= match_any(in_force(guard.excluded, now_ms, NAMESPACE), names)
     if params.included_namespaces:
-        excluded |= ~_any(params.included_namespaces, names)
+        excluded |= ~match_any(params.included_namespaces, names)
     return excluded
 
 
 def _excluded_brokers(ids: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> Bools:
-    return _any((*params.excluded_brokers, *in_force(guard.excluded, now_ms, BROKER)), ids)
+    return match_any((*params.excluded_brokers, *in_force(guard.excluded, now_ms, BROKER)), ids)
 
 
 def _named(bundles: BundleTable, patterns: Collection[str]) -> Bools:
     globs = {pattern for pattern in patterns if is_glob(pattern)}
     matched = np.zeros(len(bundles), dtype=bool)
     matched[bundles.rows_named(set(patterns) - globs)] = True
-    return matched | _any(globs, bundles.names) if globs else matched
+    return matched | match_any(globs, bundles.names) if globs else matched
 
 
 def matching_bundles(snapshot: Snapshot, pattern: str) -> Bools:

@@ -53,7 +53,11 @@ class ObjectionView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialView(Answer):
-    """Results of the trial of adopted thresholds so far."""
+    """Results of the trial of adopted thresholds so far.
+
+    In the first stage, the results are those of its `namespaces`, and `…_before` those of all other namespaces in the
+    same time, scaled to the same traffic. Their imbalance is the load of their brokers/mean minus 1.
+    """
 
     seconds: Annotated[float, Doc("observed time, in which the leader balanced with the adopted thresholds")]
     needed_seconds: Annotated[float, Doc("observed time that the trial needs")]
@@ -73,6 +77,7 @@ class TrialView(Answer):
             grows=CODE_OR_EMPTY,
         ),
     ] = ""
+    unjudged: Annotated[str, Doc("why the first stage cannot end yet, although it was long enough; empty: it can")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,7 @@ class AdoptedView(Requested):
     digest: Digest
     strategy: Annotated[str, Doc("strategy of the parameters")]
     state: Annotated[str, Doc("trial: the adoption is still observed", of=("trial", "kept"))]
+    namespaces: Annotated[list[str], Doc("first stage: only these namespaces use the values; empty: all use them")]
     values: Annotated[dict[str, float], Doc("values in effect, by parameter")]
     instead_of: Annotated[
         dict[str, float],

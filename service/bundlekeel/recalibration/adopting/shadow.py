@@ -104,6 +104,7 @@ class ShadowStrategies:
                 queued.plan_input,
                 params=with_strategy(queued.plan_input.params, strategy),
                 memory=self._memories.get(strategy, StrategyMemory()),
+                trial=None,
             )
             # Shielded, because a thread cannot be cancelled: the running plan ends before the next one starts.
             work = asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, plan, plan_input))

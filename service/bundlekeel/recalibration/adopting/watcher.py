@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.calls import reads
 from bundlekeel.model.codes import EXPLANATIONS, Code, reason_of
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
-from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Plan, imbalance
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.engine import PlanInput, PlanResult
@@ -32,19 +31,23 @@ from bundlekeel.planning.ledger import settle
 from bundlekeel.planning.relocation import NOT_FOR_BALANCE
 from bundlekeel.planning.scores import weights_of
 from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.recalibration.adopting.first_stage import measure_stage
 from bundlekeel.recalibration.adopting.responses import (
-    AdoptedView,
     AdoptionView,
     ObjectionView,
     ReversionView,
     RevertedView,
     ThresholdsView,
-    TrialView,
 )
 from bundlekeel.recalibration.adopting.threshold_inbox import ThresholdInbox
+from bundlekeel.recalibration.adopting.threshold_views import (
+    describe_changes,
+    describe_state,
+    list_changes,
+    view_adopted,
+)
 from bundlekeel.recalibration.history.ports import CalibrationStore
 from bundlekeel.recalibration.rules.adoption import (
-    TimeStretch,
     adopted_values,
     adoption,
     before_and_after,
@@ -55,6 +58,7 @@ from bundlekeel.recalibration.rules.adoption import (
     resting,
     reverted_before,
     taken_back,
+    widened,
 )
 from bundlekeel.recalibration.rules.thresholds import (
     OVERRIDABLE,
@@ -62,10 +66,8 @@ from bundlekeel.recalibration.rules.thresholds import (
     AdoptionRules,
     Number,
     Objection,
-    ThresholdChange,
     Thresholds,
     checked,
-    difference,
 )
 
 _log = structlog.get_logger(__name__)
@@ -79,8 +81,9 @@ class Calibration:
     """Watches and adopts proposed thresholds. Every replica reads proposals; only the leader acts automatically.
 
     `mode`: off, recommend or adopt. `store` opens the store of the proposals; it is called in a thread, and again after
-    a StoreError. `interval_seconds`: seconds between two cycles. `no_picture` returns why there is no snapshot of the
-    cluster, or "". Without a snapshot, `effective_parameters` lacks the brokers' settings.
+    a StoreError. `interval_seconds`: seconds between two cycles. `trial_namespaces`: names or patterns of namespaces
+    that use adopted thresholds first, if there is a trial; (): all use them immediately. `no_picture` returns why there
+    is no snapshot of the cluster, or "". Without a snapshot, `effective_parameters` lacks the brokers' settings.
     """
 
     mode: str
@@ -88,6 +91,7 @@ class Calibration:
     every_seconds: float
     interval_seconds: float
     trial_seconds: float
+    trial_namespaces: tuple[str, ...]
     store: Callable[[], CalibrationStore]
     effective_parameters: EffectiveParameters
     shared_state: SharedState
@@ -98,6 +102,8 @@ class Calibration:
     gate: Gate
 
     def __post_init__(self) -> None:
+        self._first_namespaces = self.trial_namespaces if self.trial_seconds > 0 else ()
+        self._first_in = f", first in {', '.join(self._first_namespaces)}" if self._first_namespaces else ""
         self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._recorded: tuple[str, tuple[str, ...]] | None = None
         self._started_ms = self.clock.wall_ms()
@@ -148,10 +154,10 @@ class Calibration:
             return
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
         planned = sum(move.rule not in NOT_FOR_BALANCE for move in result.plan.moves)
-        shared_state, now = self.shared_state, self.clock.wall_ms()
-        shared_state.realised = noted(
-            shared_state.realised, now, spread - 1, min(landed, planned), self.interval_seconds
-        )
+        shared_state, now, moves = self.shared_state, self.clock.wall_ms(), min(landed, planned)
+        adopted = shared_state.desired.adopted
+        stage = measure_stage(plan_input, result.plan, adopted.since_ms, moves) if adopted is not None else None
+        shared_state.realised = noted(shared_state.realised, now, spread - 1, moves, self.interval_seconds, stage)
 
     def _spread(self, plan_input: PlanInput, plan: Plan) -> float:
         """Return max/mean of the brokers' scores.
@@ -176,7 +182,13 @@ class Calibration:
         """Return whether the adopted thresholds are on trial. A trial also ends if the settings override all of
         them."""
         adopted = self.shared_state.desired.adopted
-        return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
+        return adopted is not None and adopted.state == TRIAL and bool(self._in_effect)
+
+    @property
+    def _in_effect(self) -> Mapping[str, Number]:
+        """Return the adopted values in effect, by parameter; in the first stage, those of its namespaces."""
+        trial = self.effective_parameters.trial
+        return self.effective_parameters.values if trial is None else trial.values
 
     async def _judge(self) -> None:
         adopted = self.shared_state.desired.adopted
@@ -190,14 +202,31 @@ class Calibration:
             await self._revert(adopted, by=OURSELVES, reason=judgement.sentence)
             return
 
+        if adopted.namespaces and self.gate.check(GateQuestion(action=Action.ADOPTION)) is not None:
+            return
+        if adopted.namespaces:
+            change = self._widening(adopted, by=OURSELVES, reason=judgement.sentence)
+            text = (
+                f"now in all namespaces, after a first stage in {', '.join(adopted.namespaces)}: {judgement.sentence}"
+            )
+            await self._by_ourselves(change, "widened", adopted.digest, text)
+            return
+
         def keep(desired: Desired) -> Desired:
-            if desired.adopted is None or desired.adopted.digest != adopted.digest:
-                raise Conflict(
-                    "the adopted thresholds changed in the meantime", code="changed", difference=["adopted meanwhile"]
-                )
-            return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=KEPT))
+            _require_same(desired, adopted)
+            return msgspec.structs.replace(desired, adopted=replace(adopted, state=KEPT))
 
         await self._by_ourselves(keep, "kept", adopted.digest, judgement.sentence)
+
+    def _widening(self, adopted: Adopted, *, by: str, reason: str) -> Callable[[Desired], Desired]:
+        """Return a change of the stored requests after which all namespaces use the adopted thresholds."""
+        now_ms = self.clock.wall_ms()
+
+        def change(desired: Desired) -> Desired:
+            _require_same(desired, adopted)
+            return msgspec.structs.replace(desired, adopted=widened(adopted, by=by, reason=reason, now_ms=now_ms))
+
+        return change
 
     async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
         """Apply an automatic change, unless an operator or another sidecar changed the thresholds at the same time."""
@@ -217,8 +246,8 @@ class Calibration:
             return
         objections, known_by = self.objections(), inbox.digest or inbox.found.path
         if self.mode == "adopt" and inbox.document is not None and not objections:
-            changes_text = _changes_text(self.effective_parameters.current, inbox.document)
-            sentence = f"{changes_text}, by {len(inbox.document.data.days)} days of history"
+            changes_text = describe_changes(self.effective_parameters.current, inbox.document)
+            sentence = f"{changes_text}, by {len(inbox.document.data.days)} days of history{self._first_in}"
             change = self._adopting(inbox.document, inbox.digest, by=OURSELVES, reason=sentence)
             await self._by_ourselves(change, "adopted", inbox.digest, sentence)
             return
@@ -230,7 +259,9 @@ class Calibration:
             reasons = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
             self._record("refused", inbox.digest, reasons, codes=codes)
         elif inbox.document is not None:
-            self._record("recommended", inbox.digest, _changes_text(self.effective_parameters.current, inbox.document))
+            self._record(
+                "recommended", inbox.digest, describe_changes(self.effective_parameters.current, inbox.document)
+            )
 
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """Return the objections to the newest proposal; empty also if there is no proposal.
@@ -242,7 +273,7 @@ class Calibration:
             return (inbox.unreadable,)
         if inbox.document is None:
             return ()
-        if desired.adopted is not None and desired.adopted.digest == inbox.digest and self.effective_parameters.values:
+        if desired.adopted is not None and desired.adopted.digest == inbox.digest and self._in_effect:
             return (Objection(code=Code.NOTHING_NEW, field="", detail="it is in force"),)
         objections = checked(inbox.document, self.effective_parameters.current, self.rules, now)
         before = reverted_before(desired.reverted, inbox.digest, inbox.document.values, now)
@@ -278,19 +309,17 @@ class Calibration:
         if adopted is not None:
             before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
             obstacle = str(self.shared_state.shared.report.get("obstacle") or "")
-            standing = _adopted_view(adopted, self.effective_parameters.values, before, after, obstacle)
+            standing = view_adopted(adopted, self._in_effect, before, after, obstacle)
         changes_text = (
-            _changes_text(self.effective_parameters.current, inbox.document) if inbox.document is not None else ""
+            describe_changes(self.effective_parameters.current, inbox.document) if inbox.document is not None else ""
         )
         return ThresholdsView(
             mode=self.mode,
-            sentence=_sentence(
-                self.mode, inbox, adopted if self.effective_parameters.values else None, objections, changes_text
-            ),
+            sentence=describe_state(self.mode, inbox, adopted if self._in_effect else None, objections, changes_text),
             error=inbox.error,
             read_ms=inbox.read_ms,
             document=inbox.view(),
-            changes=_changes(self.effective_parameters.current, inbox.document),
+            changes=list_changes(self.effective_parameters.current, inbox.document),
             objections=[
                 ObjectionView(
                     code=item.code.value,
@@ -308,9 +337,20 @@ class Calibration:
             ],
         )
 
-    async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
-        """Adopt the newest proposal. Raises Conflict if there are objections that `force` does not override."""
+    async def adopt(
+        self, *, digest: str | None, force: bool, reason: str, by: str, everywhere: bool = False
+    ) -> AdoptionView:
+        """Adopt the newest proposal. Raises Conflict if there are objections that `force` does not override.
+
+        `everywhere`: skip the first stage, or end that of the adopted thresholds.
+        """
         self._on()
+        adopted = self.shared_state.desired.adopted
+        if everywhere and adopted is not None and adopted.namespaces and digest in {None, adopted.digest}:
+            await self.shared_state.change_desired(self._widening(adopted, by=by, reason=reason))
+            sentence = f"{by} adopted {adopted.digest} in all namespaces ({reason})"
+            self._record("widened", adopted.digest, sentence, by=by, reason=reason)
+            return AdoptionView(digest=adopted.digest, changes=[], sentence=f"{sentence}. {WAY_BACK}")
         if blind := self.no_picture():
             raise SnapshotError(blind)
         inbox = self.inbox
@@ -330,14 +370,15 @@ class Calibration:
                 code=reason_of([item.code.value for item in remaining]),
                 difference=why,
             )
-        changes = _changes(self.effective_parameters.current, inbox.document)
-        changes_text = _changes_text(self.effective_parameters.current, inbox.document)
-        change = self._adopting(inbox.document, inbox.digest, by=by, reason=reason, force=force)
-        ended = self.shared_state.desired.adopted if self._on_trial else None
+        changes = list_changes(self.effective_parameters.current, inbox.document)
+        changes_text = describe_changes(self.effective_parameters.current, inbox.document)
+        change = self._adopting(inbox.document, inbox.digest, by=by, reason=reason, force=force, everywhere=everywhere)
+        ended = adopted if self._on_trial else None
         await self.shared_state.change_desired(change)
-        sentence = f"{by} adopted {inbox.digest}: {changes_text} ({reason})"
+        sentence = f"{by} adopted {inbox.digest}: {changes_text}{'' if everywhere else self._first_in} ({reason})"
         if ended is not None:
-            sentence += f". The trial of {ended.digest} ends without a result; a revert starts it again"
+            again = "" if ended.namespaces else "; a revert starts it again"
+            sentence += f". The trial of {ended.digest} ends without a result{again}"
         self._record("adopted", inbox.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=inbox.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
 
@@ -356,7 +397,14 @@ class Calibration:
             raise Forbidden("calibration.mode is off: set it in the settings file", code="calibration-off")
 
     def _adopting(
-        self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
+        self,
+        document: Thresholds,
+        digest: str,
+        *,
+        by: str,
+        reason: str,
+        force: bool = False,
+        everywhere: bool = False,
     ) -> Callable[[Desired], Desired]:
         now, current = self.clock.wall_ms(), self.shared_state.desired.adopted
 
@@ -377,6 +425,7 @@ class Calibration:
                 now_ms=now,
                 trial_seconds=self.trial_seconds,
             )
+            adoption_record = replace(adoption_record, namespaces=() if everywhere else self._first_namespaces)
             reverted_ms = desired.person_reverted_ms if by == OURSELVES else 0
             return msgspec.structs.replace(desired, adopted=adoption_record, person_reverted_ms=reverted_ms)
 
@@ -438,8 +487,9 @@ class Calibration:
         for code in sorted(codes):
             telemetry.gauge("thresholds_objections", 1.0, code=code)
         telemetry.retain("thresholds_objections", "code", codes)
-        telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
+        telemetry.gauge("thresholds_in_force", float(len(self._in_effect)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
+        telemetry.gauge("thresholds_first_stage", 1.0 if self.effective_parameters.trial is not None else 0.0)
         created_ms, days = self.inbox.created_ms, self.rules.min_days
         # Before the first proposal, the age counts from the day on which the history can be long enough for one. A
         # restart or another leader does not change that day.
@@ -448,7 +498,10 @@ class Calibration:
         telemetry.gauge("thresholds_age_seconds", max(0.0, (self.clock.wall_ms() - since) / 1000))
 
 
-# --- views ---
+def _require_same(desired: Desired, adopted: Adopted) -> None:
+    """Raise Conflict if another request changed the adopted thresholds in the meantime."""
+    if desired.adopted != adopted:
+        raise _other_adoption(desired.adopted)
 
 
 def _other_adoption(adopted: Adopted | None) -> Conflict:
@@ -458,61 +511,3 @@ def _other_adoption(adopted: Adopted | None) -> Conflict:
         code="changed",
         difference=[f"adopted is {current}"],
     )
-
-
-def _changes(current: Parameters, document: Thresholds | None) -> list[ThresholdChange]:
-    return [] if document is None else list(difference(current, document))
-
-
-def _changes_text(current: Parameters, document: Thresholds) -> str:
-    """Return the changed parameters as text: `NAME OLD -> NEW`, separated by commas."""
-    rows = difference(current, document)
-    return ", ".join(f"{row.parameter} {row.current:g} -> {row.proposed:g}" for row in rows)
-
-
-def _adopted_view(
-    adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch, obstacle: str
-) -> AdoptedView:
-    """Return the adoption and the results of its trial.
-
-    `values`: adopted values in effect. `before`, `after`: results before and since the adoption. `obstacle`: why the
-    leader's last cycle could not balance, as a code; "": it could.
-    """
-    trial = TrialView(
-        seconds=after.seconds,
-        needed_seconds=adopted.trial_seconds,
-        imbalance=after.imbalance if after.seconds else None,
-        imbalance_promised=adopted.imbalance_high,
-        imbalance_before=before.imbalance if before.seconds else None,
-        moves_per_hour=after.moves_per_hour if after.seconds else None,
-        moves_promised=adopted.moves_high,
-        moves_before=before.moves_per_hour if before.seconds else None,
-        obstacle=obstacle,
-    )
-    return AdoptedView(
-        digest=adopted.digest,
-        strategy=adopted.strategy,
-        by=adopted.by,
-        reason=adopted.reason,
-        since_ms=adopted.since_ms,
-        state=adopted.state,
-        values=values,
-        instead_of=dict(adopted.instead_of),
-        trial=trial if adopted.state == TRIAL else None,
-    )
-
-
-def _sentence(
-    mode: str, inbox: ThresholdInbox, adopted: Adopted | None, objections: Sequence[Objection], changes: str
-) -> str:
-    """Return the state of the thresholds as one sentence. `adopted`: None also if no adopted value is in effect."""
-    if mode == "off":
-        return "calibration is off (calibration.mode)"
-    if adopted is not None and adopted.digest and adopted.digest == inbox.digest:
-        return f"the newest proposal is in force, {'on trial' if adopted.state == TRIAL else 'for good'}"
-    if objections:
-        return f"the newest proposal is not adopted: {', '.join(item.code.value for item in objections)}"
-    if inbox.document is None:
-        return inbox.error or "there is no proposal yet"
-    command = f'`bundlekeel thresholds adopt --digest {inbox.digest} --reason "..."`'
-    return f"proposed: {changes}; {'it comes into force by itself' if mode == 'adopt' else command}"

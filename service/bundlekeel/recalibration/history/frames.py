@@ -61,7 +61,7 @@ def document_of(plan_input: PlanInput) -> Document:
 
 def input_of(frame: Frame) -> PlanInput:
     """Return the plan's input that a frame contains. Raises HistoryError if the frame does not fit this release."""
-    document = frame.document
+    document: Document = {"trial": None, **frame.document}
     parts = {part: restored(_KINDS[part], _members(document, part)) for part in _PARTS}
     try:
         parts |= {name: restored(kind, document[name]) for name, kind in _KINDS.items() if name not in _PARTS}

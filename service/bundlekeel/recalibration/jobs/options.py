@@ -9,10 +9,11 @@ from typing import Any
 
 from bundlekeel.model.parameter_table import STRATEGIES
 from bundlekeel.model.text_format import numbered
+from bundlekeel.model.uris import below
 from bundlekeel.recalibration.history.ports import clusters_of, mixed
 from bundlekeel.recalibration.jobs.blocks import blocks_of
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, periods_of
-from bundlekeel.recalibration.jobs.places import OutputFolder, below
+from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory, days_between
 from bundlekeel.recalibration.jobs.selection import SearchDepth
 from bundlekeel.recalibration.parquet import ParquetStore

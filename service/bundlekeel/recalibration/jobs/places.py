@@ -13,12 +13,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from bundlekeel.model.errors import StoreError
-
-
-def below(uri: str, name: str) -> str:
-    """Append a name to a directory or URI. Options of a URI (`?endpoint_override=...`) stay at its end."""
-    path, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
-    return f"{path.rstrip('/')}/{name}{mark}{options}"
+from bundlekeel.model.uris import below
 
 
 class OutputFolder:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from bundlekeel.model.errors import HistoryError, StoreError
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import numbered, some
+from bundlekeel.model.uris import below
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import split_days
 from bundlekeel.recalibration.backtest.search import SearchSpace, search, strategy_of
@@ -31,7 +32,7 @@ from bundlekeel.recalibration.jobs.capacity import capacity, per_unit
 from bundlekeel.recalibration.jobs.evidence import EvidenceInput, thresholds_of
 from bundlekeel.recalibration.jobs.options import Options, cluster_of
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod
-from bundlekeel.recalibration.jobs.places import OutputFolder, below
+from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.jobs.read import digests, of_days, part, periods
 from bundlekeel.recalibration.jobs.report import (
     MOST_ROWS,

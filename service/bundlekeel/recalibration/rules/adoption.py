@@ -2,7 +2,8 @@
 
 An adoption overrides the settings parameter by parameter. An adopted value applies until an operator changes the same
 parameter in the settings file. During the trial after an adoption, the results are compared with the interval that the
-back-test predicted, and with the time before.
+back-test predicted, and with the time before. If the settings name namespaces for the trial, it has a first stage: only
+these namespaces use the values, and are compared with all other namespaces in the same hours.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bundlekeel.leader.state.adopted_thresholds import KEPT, TRIAL, Adopted, Bucket, Realised, Reverted
+from bundlekeel.leader.state.adopted_thresholds import KEPT, TRIAL, Adopted, Bucket, FirstStage, Realised, Reverted
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import level
+from bundlekeel.planning.trial import TrialParameters
 from bundlekeel.recalibration.rules.thresholds import EQUAL, RANGES, Number, Thresholds, whole
 
 # Share of the trial that must be recorded before the adoption can be reverted.
@@ -39,11 +41,17 @@ KEPT_UNJUDGED: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeStretch:
-    """Results of a period: recorded seconds, time mean of (highest score / mean score - 1), and number of moves."""
+    """Results of a period: recorded seconds, time mean of (highest score / mean score - 1), and number of moves.
+
+    For some namespaces, `imbalance` is the mean score of their brokers, weighted by their traffic, divided by the mean
+    score, minus 1. `share`: their share of the traffic; 1: the whole cluster. The moves of all other namespaces are
+    scaled to the same traffic.
+    """
 
     seconds: float = 0.0
     imbalance: float = 0.0
-    moves: int = 0
+    moves: float = 0
+    share: float = 1.0
 
     @property
     def moves_per_hour(self) -> float:
@@ -59,15 +67,44 @@ class AdoptionVerdict:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCycle:
+    """Results of one cycle in the first stage of the adoption at `since_ms`.
+
+    `share`: the namespaces' share of the traffic. `imbalance`, `other_imbalance`: as in `TimeStretch`, of these and of
+    all other namespaces. `moves`: moves in these namespaces.
+    """
+
+    since_ms: int
+    share: float
+    imbalance: float
+    other_imbalance: float
+    moves: int
+
+
 def adopted_values(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
-    """Return the adopted thresholds that override the settings `base`, by parameter.
+    """Return the adopted thresholds that override the settings `base` in all namespaces, by parameter.
 
     Empty if `base` selects another strategy than the adoption.
     """
-    if adopted is None or adopted.strategy != base.strategy:
+    if adopted is None:
         return {}
+    return _overriding(base, adopted, adopted.before if adopted.namespaces else adopted.values)
+
+
+def trial_values(base: Parameters, adopted: Adopted | None) -> TrialParameters | None:
+    """Return the adopted thresholds that only some namespaces use; None: no first stage, or no value is in effect."""
+    if adopted is None or not adopted.namespaces:
+        return None
+    values = _overriding(base, adopted, adopted.values)
+    return TrialParameters(namespaces=adopted.namespaces, values=values) if values else None
+
+
+def _overriding(base: Parameters, adopted: Adopted, candidates: Mapping[str, float]) -> dict[str, Number]:
     values: dict[str, Number] = {}
-    for name, value in adopted.values.items():
+    if adopted.strategy != base.strategy:
+        return values
+    for name, value in candidates.items():
         limits = RANGES.get(name)
         # A newer release may have adopted parameters or values that this release does not allow. Skip them.
         if limits is None or name not in adopted.instead_of or not limits.minimum <= value <= limits.maximum:
@@ -97,7 +134,10 @@ def adoption(
     """Return the adoption of the proposal `document`.
 
     `now`: the present adoption. Thresholds that only `now` contains keep their values, if these still override `base`.
+    An adoption in its first stage is dropped, because most namespaces never used it.
     """
+    if now is not None and now.namespaces:
+        now = one_back(now, by=by, reason=reason, now_ms=now_ms)
     earlier: Mapping[str, float] = adopted_values(base, now)
     values = {**earlier, **document.values}
     unjudged: tuple[Adopted, ...] = ()
@@ -119,6 +159,11 @@ def adoption(
         trial_seconds=trial_seconds,
         unjudged=unjudged[-KEPT_UNJUDGED:],
     )
+
+
+def widened(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted:
+    """Return the adoption for all namespaces, with a new trial, after the first stage of `adopted`."""
+    return replace(adopted, namespaces=(), by=by, reason=reason, since_ms=now_ms)
 
 
 def one_back(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted | None:
@@ -196,11 +241,18 @@ def resting(adopted: Adopted | None, reverts: Mapping[str, Reverted], person_rev
     return ""
 
 
-def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interval_seconds: float = 0.0) -> Realised:
+def noted(
+    realised: Realised,
+    now_ms: int,
+    imbalance: float,
+    moves: int,
+    interval_seconds: float = 0.0,
+    stage: StageCycle | None = None,
+) -> Realised:
     """Return `realised` (recorded results by ten minutes) with one more cycle.
 
     The cycle's imbalance counts for the time since the last cycle. `interval_seconds`: configured seconds between two
-    cycles.
+    cycles. `stage`: results in the namespaces of a first stage; None: there is no such stage.
     """
     gap = now_ms - realised.last_ms
     seconds = gap / 1000 if 0 < gap <= max(GAP_MS, 2000 * interval_seconds) else 0.0
@@ -212,7 +264,22 @@ def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interva
         at_ms=at, seconds=last.seconds + seconds, weighted=last.weighted + imbalance * seconds, moves=last.moves + moves
     )
     earlier = tuple(bucket for bucket in before if bucket.at_ms < at)
-    return Realised(buckets=(*earlier, grown)[-KEPT_BUCKETS:], last_ms=now_ms)
+    first_stage = realised.first_stage if stage is None else _added(realised.first_stage, stage, seconds, moves)
+    return Realised(buckets=(*earlier, grown)[-KEPT_BUCKETS:], last_ms=now_ms, first_stage=first_stage)
+
+
+def _added(sums: FirstStage, cycle: StageCycle, seconds: float, moves: int) -> FirstStage:
+    if sums.since_ms != cycle.since_ms:
+        sums = FirstStage(since_ms=cycle.since_ms)
+    return replace(
+        sums,
+        seconds=sums.seconds + seconds,
+        share=sums.share + cycle.share * seconds,
+        weighted=sums.weighted + cycle.imbalance * seconds,
+        other_weighted=sums.other_weighted + cycle.other_imbalance * seconds,
+        moves=sums.moves + cycle.moves,
+        other_moves=sums.other_moves + moves - cycle.moves,
+    )
 
 
 def stretch(realised: Realised, from_ms: int, until_ms: int) -> TimeStretch:
@@ -228,7 +295,12 @@ def stretch(realised: Realised, from_ms: int, until_ms: int) -> TimeStretch:
 
 
 def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple[TimeStretch, TimeStretch]:
-    """Return the results before the adoption (as long as the trial), and those since the adoption."""
+    """Return the results before the adoption (as long as the trial), and those since the adoption.
+
+    In the first stage: the results since the adoption of all other namespaces, and of the namespaces that use it.
+    """
+    if adopted.namespaces:
+        return _stage(realised.first_stage, adopted)
     end = adopted.compared_ms or adopted.since_ms
     start = end - int(1000 * adopted.trial_seconds)
     # The bucket that contains the time of the adoption is not used, because it mixes both periods.
@@ -236,11 +308,29 @@ def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple
     return stretch(realised, start, border), stretch(realised, adopted.since_ms, now_ms + 1)
 
 
+def _stage(sums: FirstStage, adopted: Adopted) -> tuple[TimeStretch, TimeStretch]:
+    if sums.since_ms != adopted.since_ms or sums.seconds <= 0:
+        return TimeStretch(), TimeStretch(share=0.0)
+    seconds, share = sums.seconds, sums.share / sums.seconds
+    after = TimeStretch(seconds=seconds, imbalance=sums.weighted / seconds, moves=sums.moves, share=share)
+    if share >= 1:
+        return TimeStretch(), after
+    moves = sums.other_moves * share / (1 - share)
+    return replace(after, imbalance=sums.other_weighted / seconds, moves=moves), after
+
+
+def unjudged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> str:
+    """Return why a first stage of full length has no verdict; "": it has one, or is not over."""
+    if not adopted.namespaces or after.seconds < adopted.trial_seconds or after.moves or before.moves >= 1:
+        return ""
+    return "no bundle of these namespaces has moved, so the values cannot be judged there"
+
+
 def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> AdoptionVerdict | None:
-    """Return the verdict of a trial; None: too early.
+    """Return the verdict of a trial; None: too early, or a first stage without moves.
 
     An adoption is worse if its results are worse than predicted and, if enough time was recorded before the adoption,
-    also worse than in that time.
+    also worse than in that time; in the first stage, worse than in all other namespaces.
     """
     needed = adopted.trial_seconds
     if after.seconds < EARLY * needed or after.seconds <= 0:
@@ -249,24 +339,33 @@ def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> Adoptio
     faults = [*_imbalance(adopted, before, after, comparable), *_moves(adopted, before, after, comparable)]
     if faults:
         return AdoptionVerdict(worse=True, sentence=f"worse than the evidence predicted: {'; '.join(faults)}")
-    if after.seconds < needed:
+    if after.seconds < needed or unjudged(adopted, before, after):
         return None
-    text = f"max/mean {level(after.imbalance)}, {after.moves_per_hour:.1f} moves an hour"
+    text = f"{_measure(adopted)} {level(after.imbalance)}, {after.moves_per_hour:.1f} moves an hour"
     return AdoptionVerdict(worse=False, sentence=f"as the evidence predicted: {text}")
 
 
 def _imbalance(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
     if after.imbalance <= adopted.imbalance_high or (comparable and after.imbalance <= (1 + EQUAL) * before.imbalance):
         return
-    was = f", before: {level(before.imbalance)}" if comparable else ""
-    yield f"max/mean {level(after.imbalance)}, predicted at most {level(adopted.imbalance_high)}{was}"
+    was = f", {_reference(adopted)}: {level(before.imbalance)}" if comparable else ""
+    yield f"{_measure(adopted)} {level(after.imbalance)}, predicted at most {level(adopted.imbalance_high)}{was}"
 
 
 def _moves(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
-    promised = adopted.moves_high * after.seconds / 3600
+    promised_per_hour = adopted.moves_high * after.share
+    promised = promised_per_hour * after.seconds / 3600
     if after.moves <= promised + MARGIN * math.sqrt(max(1.0, promised)) or (
         comparable and after.moves_per_hour <= before.moves_per_hour
     ):
         return
-    was = f", before: {before.moves_per_hour:.1f}" if comparable else ""
-    yield f"{after.moves_per_hour:.1f} moves an hour, predicted at most {adopted.moves_high:.1f}{was}"
+    was = f", {_reference(adopted)}: {before.moves_per_hour:.1f}" if comparable else ""
+    yield f"{after.moves_per_hour:.1f} moves an hour, predicted at most {promised_per_hour:.1f}{was}"
+
+
+def _measure(adopted: Adopted) -> str:
+    return "load of their brokers/mean" if adopted.namespaces else "max/mean"
+
+
+def _reference(adopted: Adopted) -> str:
+    return "other namespaces" if adopted.namespaces else "before"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.leader.state.effective_parameters import AdoptedParameters, EffectiveParameters, merging
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 
@@ -24,7 +24,9 @@ ADOPTED = {"avg_low_threshold_percent": 20.0}
 
 def effective_parameters_of(loaded: LoadedSettings, adopted: Mapping[str, float]) -> EffectiveParameters:
     """As wiring makes it."""
-    return EffectiveParameters(merging(loaded), lambda base: adopted if base.strategy == "avg" else {})
+    return EffectiveParameters(
+        merging(loaded), lambda base: AdoptedParameters(adopted if base.strategy == "avg" else {})
+    )
 
 
 def show_parameters(loaded: LoadedSettings, effective_parameters: EffectiveParameters) -> dict[str, tuple[object, str]]:

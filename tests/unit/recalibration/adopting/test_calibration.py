@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +39,10 @@ class Calibrated(FakeSidecar):
         calibration: str = "adopt",
         mode: str = "act",
         params: Parameters | None = None,
+        trial_namespaces: Sequence[str] = (),
     ) -> None:
         self.proposed = store
-        options = {"mode": calibration, "uri": "memory", "trial": TRIAL_SECONDS}
+        options = {"mode": calibration, "uri": "memory", "trial": TRIAL_SECONDS, "trial_namespaces": trial_namespaces}
         settings = {"cycle.interval": 10.0, "calibration": options}
         super().__init__(cluster, name, mode=mode, params=params or Parameters(), settings=settings)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.model.errors import StoreError
+from bundlekeel.model.uris import below
 from bundlekeel.recalibration.jobs.__main__ import REFUSED, UNREACHABLE, USAGE, main, options_of, parser
 from bundlekeel.recalibration.jobs.options import Options, newest
-from bundlekeel.recalibration.jobs.places import OutputFolder, below
+from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 from bundlekeel.settings.load import load_settings
 from dev.history_model import World
