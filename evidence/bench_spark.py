@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -206,7 +207,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    worlds = [world_of(*item, options.cycle) for item in options.size or SIZES]
+    sizes: Sequence[tuple[int, int, int]] = options.size or SIZES
+    worlds = [world_of(brokers, bundles, days, options.cycle) for brokers, bundles, days in sizes]
     rows = [on_spark(recorded(options.folder, world), world) for world in worlds]
     print("\n".join(lines_of(rows)))
     if options.write:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from bundlekeel.model.text_format import level, max_mean
 from bundlekeel.recalibration.backtest import intervals
 from bundlekeel.recalibration.backtest.measures import ByRunDay, Candidate, CandidateMeasures, RunDay
-from bundlekeel.recalibration.rules.thresholds import EQUAL, KEPT, MEASURES, TITLES
+from bundlekeel.recalibration.rules.thresholds import EQUAL, KEPT, MEASURES, TITLES, BootstrapInterval
 
 Day = TypeVar("Day", int, str)
 # By `calibration.prefer`: the measure that a proposal must lower. It must not raise another one of `KEPT`.
@@ -60,9 +60,13 @@ def split_days(days: Collection[Day], held_out: float = 0.3) -> tuple[tuple[Day,
     return tuple(ordered[:-count]), tuple(ordered[-count:])
 
 
-def of_days(results: ByRunDay, days: Collection[int]) -> dict[RunDay, CandidateMeasures]:
-    """Return only the results of these days, of all runs."""
-    return {key: measures for key, measures in results.items() if key[1] in days}
+def of_days(results: ByRunDay, days: Collection[int], placement: int | None = None) -> dict[RunDay, CandidateMeasures]:
+    """Return only the results of these days, of the run from this initial placement; None: of all runs."""
+    return {
+        key: measures
+        for key, measures in results.items()
+        if key[1] in days and (placement is None or key[0] == placement)
+    }
 
 
 def ranked(tried: TriedCandidates, days: Collection[int], prefer: str, *, seed: int = 0) -> list[Candidate]:
@@ -137,7 +141,7 @@ def choose(
     return Choice(candidate=candidate, decision=f"{candidate.name}: {_percent(gain, name)}, {rest}", best=candidate)
 
 
-def _percent(gain: intervals.BootstrapInterval, name: str) -> str:
+def _percent(gain: BootstrapInterval, name: str) -> str:
     """Return a saving as text, for example `28 % fewer client-seconds (95 %: 12 to 41)`."""
     word, noun = ("less", "imbalance") if name == "imbalance" else ("fewer", "client-seconds")
     ends = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"

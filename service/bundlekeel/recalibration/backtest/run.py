@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -51,10 +51,6 @@ NATIVE_MS: Final = 60_000
 # The initial owners of bundles: those of the first recorded cycle.
 RECORDED: Final = 0
 _NO_DIGEST: Final = "back-test"
-# Effects of recorded moves, which a candidate replaces by the effects of its own moves.
-_EFFECTS: Final = frozenset(
-    {"recent", "recent_brokers", "frozen", "split_failed", "last_hour", "quarantined", "limited"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,9 +257,17 @@ class CandidateRun:
 
     def _guard(self, recorded: GuardState) -> GuardState:
         """Return the recorded requests of operators and restarts of brokers, without the effects of recorded moves."""
-        outside = {item.name: getattr(recorded, item.name) for item in fields(recorded) if item.name not in _EFFECTS}
-        kept = {"recent_brokers": self._effects.recent_brokers, "quarantined": self._effects.quarantined}
-        return GuardState(**outside, **kept)
+        start = self._effects
+        return replace(
+            recorded,
+            recent={},
+            recent_brokers=start.recent_brokers,
+            frozen=frozenset(),
+            split_failed={},
+            last_hour=(),
+            quarantined=start.quarantined,
+            limited=frozenset(),
+        )
 
     def _owned(self, event: CycleEvent) -> dict[str, frozenset[str]]:
         """Return, for each draining broker, the bundles that it owns in this run."""

@@ -39,8 +39,8 @@ class EvidenceInput:
 
     def on_held_out(self, candidate: Candidate, before: Candidate | None = None) -> HeldOutMeasures:
         """Return a candidate's measures on the held-out days; with `before`, the difference of both."""
-        days, other = (item and of_days(self.tried.results[item.key], self.held_out) for item in (candidate, before))
-        assert days is not None
+        other = None if before is None else of_days(self.tried.results[before.key], self.held_out)
+        days = of_days(self.tried.results[candidate.key], self.held_out)
         return measures_of(days, seed=self.depth.seed, before=other)
 
     @property
@@ -96,7 +96,7 @@ def _proposed(inputs: EvidenceInput) -> dict[str, Proposed]:
         values = [figure(value) for value in sorted(tested[name] - {float(now)})]
         tried = f"{', '.join(values[:8])}{', ...' if len(values) > 8 else ''}"
         proposals[name] = Proposed(
-            value=changes.get(name, now),  # type: ignore[arg-type]
+            value=changes.get(name, now),
             previous=now,
             minimum=limits.minimum,
             maximum=limits.maximum,

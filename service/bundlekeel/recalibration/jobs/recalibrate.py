@@ -186,7 +186,7 @@ def search_and_choose(runs: Runs, space: SearchSpace, options: Options, data: Da
     )
     best, present = ranked(tried, train, depth.prefer, seed=depth.seed)[0], tried.candidates[tried.present]
     classes = natives()
-    runs.add(classes, (RECORDED,), "Pulsar's own classes")
+    runs.add(classes, range(depth.placements), "Pulsar's own classes")
     finalists = list({item.key: item for item in (present, best)}.values())
     if depth.placements > 1:
         runs.add(finalists, range(1, depth.placements), "other placements")
@@ -245,7 +245,7 @@ def write_results(
         thresholds=document,
         path=path,
         report=html,
-        objections=report.objections,
+        objections=tuple(report.objections),
         messages=(
             *((f"the results of an earlier run of {folder} were copied to {copy}",) if copy else ()),
             document.decision,

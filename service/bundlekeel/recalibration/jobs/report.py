@@ -11,6 +11,7 @@ from bundlekeel.model.parameters import BY_NAME
 from bundlekeel.model.text_format import figure, level, numbered, share
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import of_days
+from bundlekeel.recalibration.backtest.run import RECORDED
 from bundlekeel.recalibration.backtest.search import NATIVES
 from bundlekeel.recalibration.jobs.backtest import by_day
 from bundlekeel.recalibration.jobs.evidence import EvidenceInput
@@ -76,10 +77,10 @@ def days_of(inputs: EvidenceInput) -> list[DayPair]:
 
 
 def points_of(inputs: EvidenceInput) -> list[Point]:
-    """Return the point of every candidate on the held-out days."""
+    """Return the point of every candidate on the held-out days, from the recorded placement."""
     points = []
     for key, item in inputs.tried.candidates.items():
-        whole = CandidateMeasures.sum(of_days(inputs.tried.results[key], inputs.held_out).values())
+        whole = CandidateMeasures.sum(of_days(inputs.tried.results[key], inputs.held_out, RECORDED).values())
         point = Point(name=item.name, kind=_kind(item, inputs), clients=_per_hour(whole), max_mean=1 + whole.imbalance)
         points.append(point)
     return points
@@ -198,7 +199,7 @@ def _evidence(document: Thresholds) -> dict[str, Any]:
     about = (
         f"{numbered(len(evidence.held_out), 'day')} that the search did not use ({', '.join(evidence.held_out)}). "
         f"Each candidate ran once through all recorded days, from {numbered(evidence.placements, 'initial placement')} "
-        f"of the bundles; Pulsar's own classes ran from the recorded one. Intervals of {evidence.confidence:.0%} are "
+        f"of the bundles. Intervals of {evidence.confidence:.0%} are "
         "over days and placements."
     )
     return {"about": about, "heads": ["", *(f">{title}" for title in columns)], "rows": rows}

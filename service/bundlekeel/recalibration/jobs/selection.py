@@ -10,6 +10,7 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import figure, numbered
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import GOALS, Choice, TriedCandidates, of_days, worse
+from bundlekeel.recalibration.backtest.run import RECORDED
 from bundlekeel.recalibration.backtest.search import UNMODELLED, SearchSpace
 from bundlekeel.recalibration.rules.thresholds import RANGES, TITLES, searched, steps_between
 
@@ -72,7 +73,10 @@ def explain_limits(
     depth: SearchDepth,
     reach: float,
 ) -> tuple[str, ...]:
-    """Return why the gain is not larger, as sentences. `reach`: steps of a parameter that one night may change."""
+    """Return why the gain is not larger, as sentences. `reach`: steps of a parameter that one night may change.
+
+    Candidates are compared by their runs from the recorded placement, because only a few have others.
+    """
     return (
         *_costless(tried, held_out, depth.prefer),
         *_at_the_end(choice.candidate, base, reach),
@@ -81,7 +85,7 @@ def explain_limits(
 
 
 def _costless(tried: TriedCandidates, held_out: Collection[int], prefer: str) -> Iterator[str]:
-    present = CandidateMeasures.sum(of_days(tried.results[tried.present], held_out).values())
+    present = CandidateMeasures.sum(of_days(tried.results[tried.present], held_out, RECORDED).values())
     if prefer == "calm" and not present.client_seconds:
         yield "the present settings moved no bundle on the held-out days: there is nothing to save"
 
@@ -98,16 +102,16 @@ def _at_the_end(candidate: Candidate, base: Parameters, reach: float) -> Iterato
 
 def _beyond(tried: TriedCandidates, choice: Choice, held_out: Collection[int], prefer: str) -> Iterator[str]:
     """Explain the candidates that would save more of the goal's measure, but make another measure worse."""
-    name, present = GOALS[prefer], of_days(tried.results[tried.present], held_out)
+    name, present = GOALS[prefer], of_days(tried.results[tried.present], held_out, RECORDED)
     own = _cost(tried, choice.candidate.key, held_out, name)
     better = {key: cost for key in tried.results if (cost := _cost(tried, key, held_out, name)) < own}
     if not better:
         yield f"none of the other {numbered(len(tried.results) - 1, 'tested candidate')} has lower {TITLES[name]}"
         return
-    refused = {key for key in better if worse(present, of_days(tried.results[key], held_out))}
+    refused = {key for key in better if worse(present, of_days(tried.results[key], held_out, RECORDED))}
     if refused:
         key = min(refused, key=lambda item: (better[item], item))
-        why = worse(present, of_days(tried.results[key], held_out))
+        why = worse(present, of_days(tried.results[key], held_out, RECORDED))
         count = f"{numbered(len(refused), 'tested candidate')} with lower {TITLES[name]} made another measure worse"
         yield f"{count}; the lowest, {tried.candidates[key].name}: {TITLES[name]} {figure(better[key], 3)}, but {why}"
     if rest := len(better) - len(refused):
@@ -118,5 +122,5 @@ def _beyond(tried: TriedCandidates, choice: Choice, held_out: Collection[int], p
 
 
 def _cost(tried: TriedCandidates, key: str, days: Collection[int], name: str) -> float:
-    total = CandidateMeasures.sum(of_days(tried.results[key], days).values())
+    total = CandidateMeasures.sum(of_days(tried.results[key], days, RECORDED).values())
     return total.imbalance if name == "imbalance" else total.per_day(total.client_seconds) / 24
