@@ -54,13 +54,18 @@ class BacktestInputs:
 
 
 def recorded_inputs(store: HistoryStore, periods: Sequence[HistoryPeriod]) -> Iterator[PlanInput]:
-    """Yield the recorded inputs of plans in order of time, without the cycles that a replaced leader recorded late."""
-    last = -1
+    """Yield the recorded inputs of plans in order of time, without the cycles that a replaced leader recorded late.
+
+    All have the leader's own state (`STATE`) of the first one, which is the only one that a back-test uses.
+    """
+    last, first = -1, None
     for period in sorted(periods, key=lambda item: (item.date, item.hour, item.epoch)):
         for item in read(store, period):
             if isinstance(item, RecordedCycle) and item.frame is not None and item.record.wall_ms > last:
                 last = item.record.wall_ms
-                yield input_of(item.frame)
+                recorded = input_of(item.frame, first)
+                first = first or recorded
+                yield recorded
 
 
 def tasks(spark: SparkSession, candidates: Sequence[Candidate], placements: Sequence[int], size: int) -> DataFrame:
