@@ -139,8 +139,9 @@ class GeneratedTraffic:
 
     wall_ms (T,). rates (T, N, 4), owner (T, N; -1: not reported). counts (N, 3): topics, consumers, producers. limit
     (B, 6). present (T, B): whether the broker is in the snapshot. reported (T, B): time of the report; a broker with an
-    earlier time than its last report has no new one. excluded: brokers without a usable report, by period. `costs`: CPU
-    per message and byte. `world`: its parameters, start and counters.
+    earlier time than its last report has no new one. excluded: brokers without a usable report, by period. foreign (T,
+    B): CPU that no bundle causes, in addition to `IDLE`, in percent of a core; None: none. `costs`: CPU per message and
+    byte. `world`: its parameters, start and counters.
     """
 
     world: World
@@ -155,6 +156,7 @@ class GeneratedTraffic:
     reported: Ints
     costs: CpuCosts
     excluded: Mapping[int, tuple[ExcludedBroker, ...]] = field(default_factory=dict)
+    foreign: Floats | None = None
 
     @property
     def periods(self) -> int:
@@ -173,6 +175,8 @@ class GeneratedTraffic:
         usage = np.zeros((len(self.brokers), REPORTED_RESOURCES))
         messages, size = carried[:, :THROUGHPUT_IN].sum(axis=1), carried[:, THROUGHPUT_IN:].sum(axis=1)
         usage[:, CPU] = np.column_stack([messages, size]) @ self.costs.prior + IDLE * self.limit[:, CPU]
+        if self.foreign is not None:
+            usage[:, CPU] = np.minimum(usage[:, CPU] + self.foreign[period], self.limit[:, CPU])
         usage[:, DIRECT_MEMORY] = 1024.0
         usage[:, BANDWIDTH_IN] = carried[:, THROUGHPUT_IN] * KILOBIT_PER_BYTE
         usage[:, BANDWIDTH_OUT] = carried[:, THROUGHPUT_OUT] * KILOBIT_PER_BYTE
