@@ -9,10 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, TRAFFIC
-
 SLICE_MS: Final = 600_000
-REPORTED: Final = RESOURCES[:REPORTED_RESOURCES]
 _PLACE: Final = [("date", pa.string()), ("hour", pa.int32()), ("epoch", pa.int64())]
 
 
@@ -50,19 +47,14 @@ CYCLES: Final = _schema(
     ]
 )
 
-# Ten minutes of one broker: means over the cycles. `carried_*`: sums over its bundles; `told_*`: the broker's report.
+# Ten minutes of one broker: means over the cycles. `carried`: bytes per second of its bundles; `told`: of its report.
 SLICES: Final = _schema(
     [
         *_PLACE,
         ("broker", pa.string()),
         ("start_ms", pa.int64()),
         ("samples", pa.int64()),
-        *_doubles("score", "score_max"),
-        *_doubles(*(f"usage_{name}" for name in REPORTED)),
-        *_doubles(*(f"limit_{name}" for name in REPORTED)),
-        *_doubles(*(f"carried_{name}" for name in TRAFFIC)),
-        *_doubles(*(f"told_{name}" for name in TRAFFIC)),
-        *_doubles("owned"),
+        *_doubles("score", "usage_cpu", "carried", "told"),
     ]
 )
 

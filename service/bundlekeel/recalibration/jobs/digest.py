@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, TRAFFIC, Floats
+from bundlekeel.model.load import CPU, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, TRAFFIC, Floats
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import imbalance
 from bundlekeel.planning.scores import score_of, weights_of
 from bundlekeel.recalibration.history.ports import HistoryStore
 from bundlekeel.recalibration.history.record import BROKERS, Frame, dumped
-from bundlekeel.recalibration.jobs.columns import CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
+from bundlekeel.recalibration.jobs.columns import CYCLES, DIGEST, FILES, PARTS, SLICE_MS, SLICES
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, UnreadableFile, read
 
 Row = dict[str, Any]
@@ -148,31 +148,14 @@ class BrokerSlices:
             (rows.get(name, -1) for name in frame.bundles.texts[:, 0].tolist()), np.int64, len(frame.bundles)
         )
         has_owner = owner >= 0
-        carried = np.zeros((len(names), len(TRAFFIC)))
-        np.add.at(carried, owner[has_owner], frame.bundles.floats[has_owner, : len(TRAFFIC)])
-        owned = np.bincount(owner[has_owner], minlength=len(names)).astype(np.float64)
+        size = frame.bundles.floats[has_owner][:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1)
+        carried = np.bincount(owner[has_owner], weights=size, minlength=len(names))
         floats = frame.brokers.floats
+        told = floats[:, [2 * _WIDTH + THROUGHPUT_IN, 2 * _WIDTH + THROUGHPUT_OUT]].sum(axis=1)
         # In the order of the columns of SLICES, beginning with `samples`.
-        now = np.column_stack(
-            [
-                np.ones(len(names)),
-                scores,
-                scores,
-                floats[:, :REPORTED_RESOURCES],
-                floats[:, _WIDTH : _WIDTH + REPORTED_RESOURCES],
-                carried,
-                floats[:, 2 * _WIDTH :],
-                owned,
-            ]
-        )
+        now = np.column_stack([np.ones(len(names)), scores, floats[:, CPU], carried, told])
         for name, row in zip(names, now, strict=True):
-            before = self.sums.get((start, name))
-            if before is None:
-                self.sums[start, name] = row.copy()
-                continue
-            highest = np.fmax(before[2], row[2])
-            before += row
-            before[2] = highest
+            self.sums[start, name] = self.sums.get((start, name), 0.0) + row
 
     def table(self, place: Row) -> pa.Table:
         """Return each broker's means over ten minutes as a table of schema `SLICES`."""
@@ -180,17 +163,13 @@ class BrokerSlices:
         if not keys:
             return SLICES.empty_table()
         sums = np.array([self.sums[key] for key in keys])
-        count = sums[:, 0].copy()
-        highest = sums[:, 2].copy()
-        means = sums / count[:, None]
-        means[:, 2] = highest
-        names = SLICES.names[SLICES.get_field_index("score") :]
         columns: Row = _placed(place, len(keys)) | {
             "broker": [name for _, name in keys],
             "start_ms": [start for start, _ in keys],
-            "samples": count.astype(np.int64),
+            "samples": sums[:, 0].astype(np.int64),
         }
-        columns |= {name: means[:, 1 + number] for number, name in enumerate(names)}
+        names = SLICES.names[SLICES.get_field_index("score") :]
+        columns |= {name: sums[:, 1 + number] / sums[:, 0] for number, name in enumerate(names)}
         return _table(columns, SLICES)
 
 
@@ -200,8 +179,3 @@ def _placed(place: Row, count: int) -> Row:
 
 def _table(columns: Row, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
-
-
-# Fail on import if the order of a broker's values in a frame changes.
-assert BROKERS.floats[:REPORTED_RESOURCES] == tuple(f"usage_{name}" for name in REPORTED)
-assert BROKERS.floats[2 * _WIDTH :] == tuple(f"traffic_{name}" for name in TRAFFIC)
