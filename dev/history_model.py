@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
+from bundlekeel.model.averages import Averages
 from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
     DIRECT_MEMORY,
     KILOBIT_PER_BYTE,
-    MSG_RATE,
-    RATE_IN,
-    RATE_OUT,
+    REPORTED_RESOURCES,
     RESOURCES,
-    THROUGHPUT,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
+    BrokerReport,
+    ExcludedBroker,
     Floats,
     Ints,
 )
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.model.snapshot import BrokerTable, BundleTable, Snapshot
+from bundlekeel.model.snapshot import Bools, build_snapshot
+from bundlekeel.planning.costs import CpuCosts
 from bundlekeel.planning.engine import PlanInput
-from bundlekeel.recalibration.backtest.frames import CIRCUMSTANCES
-from bundlekeel.recalibration.backtest.traffic import RecordedTraffic
-from bundlekeel.recalibration.history.frames import document_of
 from bundlekeel.recalibration.history.ports import HOUR_MS
-from bundlekeel.recalibration.history.record import dumped
 
 # A Monday, 00:00 UTC.
 START_MS: Final = 1_699_833_600_000
@@ -56,6 +54,7 @@ class World:
     unequal: share of brokers with twice the cores.
     params: parameters of the balancer.
     recording: whether the balancer moves and splits bundles.
+    reading_periods: each broker is read once in this many periods, in turn; counters: from counters, not load reports.
     """
 
     seed: int = 1
@@ -75,6 +74,8 @@ class World:
     unequal: float = 0.0
     params: Parameters = field(default_factory=Parameters)
     recording: bool = True
+    reading_periods: int = 1
+    counters: bool = False
 
     @property
     def periods_a_day(self) -> int:
@@ -132,61 +133,121 @@ def _cast(world: World) -> _Cast:
     )
 
 
-def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | None = None) -> RecordedTraffic:
-    """Return periods `begin` to `end` (all by default) as arrays. Bundles never move; `owner` (broker index of each
-    bundle) replaces their first owners. Values do not depend on `begin`, except for the averages, which start there.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedTraffic:
+    """T periods of N bundles on B brokers. Units and columns as in `model.load`.
+
+    wall_ms (T,). rates (T, N, 4), owner (T, N; -1: not reported). counts (N, 3): topics, consumers, producers. limit
+    (B, 6). present (T, B): whether the broker is in the snapshot. reported (T, B): time of the report; a broker with an
+    earlier time than its last report has no new one. excluded: brokers without a usable report, by period. foreign (T,
+    B): CPU that no bundle causes, in addition to `IDLE`, in percent of a core; None: none. `costs`: CPU per message and
+    byte. `world`: its parameters, start and counters.
     """
+
+    world: World
+    wall_ms: Ints
+    bundles: tuple[str, ...]
+    brokers: tuple[str, ...]
+    rates: Floats
+    counts: Ints
+    owner: Ints
+    limit: Floats
+    present: Bools
+    reported: Ints
+    costs: CpuCosts
+    excluded: Mapping[int, tuple[ExcludedBroker, ...]] = field(default_factory=dict)
+    foreign: Floats | None = None
+
+    @property
+    def periods(self) -> int:
+        """Number of periods."""
+        return len(self.wall_ms)
+
+    def carried(self, period: int) -> Floats:
+        """Return the traffic of each broker, shape (B, 4)."""
+        sums = np.zeros((len(self.brokers) + 1, 4))
+        np.add.at(sums, self.owner[period], self.rates[period])
+        return np.round(sums[:-1], 3)
+
+    def usage(self, period: int) -> Floats:
+        """Return the usage of each broker's reported resources, shape (B, 4)."""
+        carried = self.carried(period)
+        usage = np.zeros((len(self.brokers), REPORTED_RESOURCES))
+        messages, size = carried[:, :THROUGHPUT_IN].sum(axis=1), carried[:, THROUGHPUT_IN:].sum(axis=1)
+        usage[:, CPU] = np.column_stack([messages, size]) @ self.costs.prior + IDLE * self.limit[:, CPU]
+        if self.foreign is not None:
+            usage[:, CPU] = np.minimum(usage[:, CPU] + self.foreign[period], self.limit[:, CPU])
+        usage[:, DIRECT_MEMORY] = 1024.0
+        usage[:, BANDWIDTH_IN] = carried[:, THROUGHPUT_IN] * KILOBIT_PER_BYTE
+        usage[:, BANDWIDTH_OUT] = carried[:, THROUGHPUT_OUT] * KILOBIT_PER_BYTE
+        return np.round(usage, 3)
+
+
+def dense(world: World, begin: int = 0, end: int | None = None) -> GeneratedTraffic:
+    """Return periods `begin` to `end` (all by default) as arrays, in which bundles never move."""
     end = world.days * world.periods_a_day if end is None else end
-    cast = _cast(world) if owner is None else replace(_cast(world), owner=owner)
-    wall_ms = world.start_ms + np.arange(begin, end, dtype=np.int64) * world.period_seconds * 1000
-    rates = np.round(_amount(world, cast, wall_ms)[:, :, None] * cast.unit, 3)
-    brokers, per_unit = len(cast.brokers), _per_unit(world, cast)
-    carried = np.round(_by_broker(rates, cast.owner, brokers), 3)
-    limit = _limits(cast)
-    usage = np.einsum("brk,tbk->tbr", per_unit, carried)
-    usage[:, :, CPU] += IDLE * limit[0, :, CPU]
-    usage[:, :, DIRECT_MEMORY] = 1024.0
-    usage[:, :, MSG_RATE:] = 0.0
-    shape = len(wall_ms), brokers
-    document = document_of(_input(world, cast, wall_ms))
-    values = {path: value for path, value in document.items() if path.partition(".")[0] in _STARTS}
-    texts, members = _circumstances(document)
-    topics = np.bincount(cast.owner, weights=cast.counts[:, 0], minlength=brokers).astype(np.int64)
-    return RecordedTraffic(
+    cast = _cast(world)
+    numbers = np.arange(begin, end, dtype=np.int64)
+    wall_ms = world.start_ms + numbers * world.period_seconds * 1000
+    shape = len(wall_ms), world.brokers
+    # Brokers are read in turn: each one in every `reading_periods`-th period.
+    late = (numbers[:, None] - np.arange(world.brokers)) % world.reading_periods
+    return GeneratedTraffic(
+        world=world,
         wall_ms=wall_ms,
         bundles=cast.bundles,
         brokers=cast.brokers,
-        rates=rates,
-        counts=cast.counts[None].astype(np.int32),
-        owner=np.broadcast_to(cast.owner.astype(np.int32), (len(wall_ms), world.bundles)),
-        usage=np.round(usage, 3),
-        limit=limit,
-        carried=carried,
-        topics=np.broadcast_to(topics, shape),
+        rates=np.round(_amount(world, cast, wall_ms)[:, :, None] * cast.unit, 3),
+        counts=cast.counts,
+        owner=np.broadcast_to(cast.owner, (len(wall_ms), world.bundles)),
+        limit=_limits(cast),
         present=np.ones(shape, dtype=bool),
-        reported=np.broadcast_to(wall_ms[:, None], shape),
-        started=np.full(shape, world.start_ms - DAY_S * 1000),
-        intervals=np.zeros((1, brokers), dtype=np.int64),
-        per_unit=per_unit,
-        short=rates[0].copy(),
-        long=rates[0].copy(),
-        samples=np.ones((world.bundles, 2), dtype=np.int64),
-        members=np.broadcast_to(members, (len(wall_ms), len(members))),
-        texts=texts,
-        traits=dumped({name: [0, -1, -1, "", "", ""] for name in cast.brokers}),
-        start=dumped(values),
+        reported=wall_ms[:, None] - late * world.period_seconds * 1000,
+        costs=_costs(world, cast),
     )
 
 
+def inputs_of(traffic: GeneratedTraffic, averages: Averages | None = None) -> Iterator[PlanInput]:
+    """Yield the input of a plan in each period, as a sidecar that never plans would record it.
+
+    `averages`: those of earlier periods, which are continued; None: the first period is the first sample.
+    """
+    world, averages = traffic.world, Averages() if averages is None else averages
+    order = np.argsort(np.array(traffic.bundles, dtype=object), kind="stable")
+    last: dict[int, BrokerReport] = {}
+    for period, wall_ms in enumerate(traffic.wall_ms.tolist()):
+        usage, carried, owner = traffic.usage(period), traffic.carried(period), traffic.owner[period][order]
+        for row in np.flatnonzero(traffic.present[period]).tolist():
+            if row in last and traffic.reported[period, row] <= last[row].last_update:
+                continue
+            own = order[owner == row]
+            last[row] = BrokerReport(
+                broker_id=traffic.brokers[row],
+                usage=usage[row],
+                limit=traffic.limit[row, :REPORTED_RESOURCES],
+                traffic=carried[row],
+                last_update=int(traffic.reported[period, row]),
+                start_timestamp=world.start_ms - DAY_S * 1000,
+                num_topics=int(traffic.counts[own, 0].sum()),
+                bundle_names=tuple(traffic.bundles[number] for number in own.tolist()),
+                bundle_traffic=traffic.rates[period, own],
+                bundle_counts=traffic.counts[own],
+                interval_ms=1000 * world.period_seconds * world.reading_periods if world.counters else 0,
+            )
+        reports = [last[row] for row in np.flatnonzero(traffic.present[period]).tolist()]
+        for report in reports:
+            averages.add_report(report, now_ms=wall_ms)
+        excluded = traffic.excluded.get(period, ())
+        snapshot = build_snapshot(reports=reports, averages=averages, wall_ms=wall_ms, excluded=excluded)
+        yield PlanInput(snapshot=snapshot, params=world.params)
+
+
 def _limits(cast: _Cast) -> Floats:
-    """Return the resource limits of the brokers, constant over time; shape (1, brokers, 6)."""
-    limit = np.zeros((1, len(cast.brokers), len(RESOURCES)))
-    limit[0, :, CPU], limit[0, :, DIRECT_MEMORY] = cast.cores * CORE, 4096.0
-    limit[0, :, BANDWIDTH_IN] = limit[0, :, BANDWIDTH_OUT] = NIC
+    """Return the resource limits of the brokers; shape (brokers, 6)."""
+    limit = np.zeros((len(cast.brokers), len(RESOURCES)))
+    limit[:, CPU], limit[:, DIRECT_MEMORY] = cast.cores * CORE, 4096.0
+    limit[:, BANDWIDTH_IN] = limit[:, BANDWIDTH_OUT] = NIC
     return limit
-
-
-_STARTS: Final = ("params", "memory", "ledger", "guard")
 
 
 def _amount(world: World, cast: _Cast, wall_ms: Ints) -> Floats:
@@ -232,73 +293,13 @@ def _normal(world: World, kind: int, number: int) -> Floats:
     return np.random.default_rng([world.seed, kind, number]).standard_normal(world.bundles)
 
 
-def _by_broker(rates: Floats, owner: Ints, brokers: int) -> Floats:
-    """Return the summed rates of each broker's bundles; shape (periods, brokers, 4)."""
-    order = np.argsort(owner, kind="stable")
-    starts = np.searchsorted(owner[order], np.arange(brokers))
-    sums: Floats = np.add.reduceat(rates[:, order], starts, axis=1)
-    return sums
-
-
-def _per_unit(world: World, cast: _Cast) -> Floats:
-    """Return the resource use per message and per byte, the same on every broker, so that the mean score is about
-    `World.load`.
-    """
-    units = np.zeros((world.brokers, len(RESOURCES), 4))
+def _costs(world: World, cast: _Cast) -> CpuCosts:
+    """Return the CPU per message and per byte of every broker, so that the mean score is about `World.load`."""
     usual = 2000.0 * world.brokers * (cast.weight @ cast.unit)
     whole = (world.load - IDLE) * cast.cores.sum() * CORE
-    units[:, CPU, RATE_IN] = units[:, CPU, RATE_OUT] = 0.5 * whole / usual[:THROUGHPUT_IN].sum()
-    units[:, CPU, THROUGHPUT_IN] = units[:, CPU, THROUGHPUT_OUT] = 0.5 * whole / usual[THROUGHPUT_IN:].sum()
-    units[:, BANDWIDTH_IN, THROUGHPUT_IN] = units[:, BANDWIDTH_OUT, THROUGHPUT_OUT] = KILOBIT_PER_BYTE
-    units[:, MSG_RATE, RATE_IN] = units[:, MSG_RATE, RATE_OUT] = 1.0
-    units[:, THROUGHPUT, THROUGHPUT_IN] = units[:, THROUGHPUT, THROUGHPUT_OUT] = 1.0
-    return units
-
-
-def _circumstances(document: dict[str, object]) -> tuple[tuple[str, ...], Ints]:
-    texts = []
-    for path in CIRCUMSTANCES:
-        parts = {key: value for key, value in document.items() if key.startswith(f"{path}.")}
-        texts.append(dumped(document.get(path, parts)))
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return tuple(numbers), np.array([numbers[text] for text in texts], dtype=np.int32)
-
-
-def _input(world: World, cast: _Cast, wall_ms: Ints) -> PlanInput:
-    none, whole = np.zeros((0, 4)), np.zeros(0, dtype=np.int64)
-    brokers = BrokerTable(
-        ids=(),
-        usage=np.zeros((0, 6)),
-        limit=np.zeros((0, 6)),
-        from_traffic=np.zeros((0, 6), dtype=bool),
-        overridden=(),
-        traffic=none,
-        last_update=whole,
-        start_timestamp=whole,
-        topics=whole,
-        load_managers=(),
-        versions=(),
+    return CpuCosts(
+        prior=(
+            float(0.5 * whole / usual[:THROUGHPUT_IN].sum()),
+            float(0.5 * whole / usual[THROUGHPUT_IN:].sum()),
+        )
     )
-    bundles = BundleTable(
-        names=(),
-        starts=np.zeros(1, dtype=np.int64),
-        owner=whole,
-        namespaces=(),
-        namespace=whole,
-        latest=none,
-        short=none,
-        long=none,
-        samples=np.zeros((0, 2), dtype=np.int64),
-        counts=np.zeros((0, 3), dtype=np.int64),
-        system=np.zeros(0, dtype=bool),
-    )
-    snapshot = Snapshot(
-        wall_ms=int(wall_ms[0]),
-        mode="modular",
-        brokers=brokers,
-        bundles=bundles,
-        excluded=(),
-        registered=len(cast.brokers),
-        digest="",
-    )
-    return PlanInput(snapshot=snapshot, params=world.params)

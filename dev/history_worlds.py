@@ -1,7 +1,7 @@
 """Generate history: days of a cluster with daily patterns, growth, noise and spikes, in the schema of real history.
 
 `python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--cluster NAME] [--flicker F]
-[--parameter NAME=VALUE] [--recent] [--poison KIND]`
+[--counters N] [--parameter NAME=VALUE] [--recent] [--poison KIND]`
 
 `dense` returns a generated cluster (`World`) as arrays, without files. `write` simulates the balancer on this cluster,
 and the real adapters write its inputs and plans into files. Each file contains one hour, like real files after
@@ -20,17 +20,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from bundlekeel.model.averages import Averages
 from bundlekeel.model.load import CPU, RESOURCES
 from bundlekeel.model.parameters import Parameters, coerce
-from bundlekeel.recalibration.backtest.measures import Candidate
-from bundlekeel.recalibration.backtest.periods import parse_start, periods, traits
-from bundlekeel.recalibration.backtest.run import CandidateRun, CandidateStep
-from bundlekeel.recalibration.backtest.traffic import Averaging, RecordedTraffic
+from bundlekeel.planning.engine import PlanInput
+from bundlekeel.recalibration.backtest import Candidate, CandidateRun, CandidateStep
+from bundlekeel.recalibration.backtest.events import events_of, usage_per_unit
 from bundlekeel.recalibration.history.frames import frame_of, outcome_of
 from bundlekeel.recalibration.history.ports import HOUR_MS
 from bundlekeel.recalibration.history.record import SCHEMA, Frame, HistoryRecord, recorded
 from bundlekeel.recalibration.parquet import ParquetStore
-from dev.history_model import DAY_S, World, dense
+from dev.history_model import DAY_S, World, dense, inputs_of
 
 __all__ = ["POISONS", "World", "dense", "records", "steps", "write"]
 
@@ -81,22 +81,17 @@ class _Bad:
 def steps(world: World) -> Iterator[CandidateStep]:
     """Run the balancer on the generated traffic. Yield every period with the balancer's input and plan."""
     params = world.params if world.recording else replace(world.params, max_moves_per_cycle=0, split_enabled=False)
-    course: CandidateRun | None = None
-    before: RecordedTraffic | None = None
-    for day in range(world.days):
-        begin = day * world.periods_a_day
-        traffic = dense(world, begin - (day > 0), begin + world.periods_a_day)
-        if before is not None:
-            averages = Averaging(before)
-            averages.advance(before, before.periods - 1)
-            traffic = replace(traffic, short=averages.short, long=averages.long, samples=averages.samples)
-        if course is None:
-            start = replace(parse_start(traffic), params=params)
-            course = CandidateRun(traffic, traits(traffic), start, Candidate(name="recorded"), digests=True)
-        for period in periods(traffic):
-            if day == 0 or period.number > 0:
-                yield course.step(period, counted=False)
-        before = traffic
+    averages, costs = Averages(), dense(world, 0, 1).costs
+
+    def generated() -> Iterator[PlanInput]:
+        # A day at a time, because the arrays of many days are large.
+        for day in range(world.days):
+            yield from inputs_of(dense(world, day * world.periods_a_day, (day + 1) * world.periods_a_day), averages)
+
+    run: CandidateRun | None = None
+    for event in events_of(generated()):
+        run = run or CandidateRun(event, Candidate(name="recorded"), params, digests=True)
+        yield run.step(event, usage_per_unit(costs, event.inputs.snapshot.brokers))
 
 
 def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, frame: frame) -> Iterator[HistoryRecord]:
@@ -168,6 +163,7 @@ def main() -> None:
     parser.add_argument("--bundles", type=int, default=200, help="number in the whole cluster")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--period", type=int, default=60, help="seconds between two records")
+    parser.add_argument("--counters", type=int, default=0, help="read each broker's counters in every N-th record")
     parser.add_argument(
         "--flicker",
         type=float,
@@ -192,6 +188,8 @@ def main() -> None:
         bundles=options.bundles,
         period_seconds=options.period,
         flicker=options.flicker,
+        reading_periods=options.counters or 1,
+        counters=options.counters > 0,
         params=replace(Parameters(), **changed),
     )
     files = write(world, options.uri, poison=options.poison, cluster=options.cluster).files()

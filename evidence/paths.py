@@ -49,7 +49,7 @@ PATHS: Final = {
     "`decide`": (Part("test_decide.py", "test_memory_lives_from_turn_to_turn_until_a_reset"),),
     "history frame to adopted threshold, without Spark": (
         Part("test_recorder.py", "test_every_cycle_of_the_leader_replays", "publish"),
-        Part("test_backtest_run.py", "test_same_moves_and_splits"),
+        Part("test_backtest_run.py", "test_same_plans"),
         Part("test_calibration.py", "test_adopted_by_itself_and_in_every_plan", "write_shared", "calibration"),
     ),
     "drain request from HTTP to its last move": (

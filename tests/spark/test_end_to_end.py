@@ -2,8 +2,7 @@
 
 Three minutes are recorded. In mode `recommend` every cycle proposes the same moves; then mode `act` follows. This
 history is refused as too short. Fourteen generated days of the same schema are calibrated. Their balancer ran with the
-parameters that the sidecar recorded. A sidecar with a shorter interval than the backtest refuses the result. One with
-the same interval adopts it automatically, and an operator reverts it.
+parameters that the sidecar recorded. A sidecar adopts the result automatically, and an operator reverts it.
 """
 
 from __future__ import annotations
@@ -74,9 +73,8 @@ def test_recorded_refused_calibrated_adopted_reverted(scene: Scene, tmp_path: Pa
         replays(history)
         write(generated(params), days)
         digests = hashes(days)
-        calibrate(days, proposals)
-        refuses_the_interval(sidecar)
-    with scene.sidecars("B", tmp_path, **changes, cycle={"interval": f"{PERIOD}s"}) as (sidecar,):
+    calibrate(days, proposals)
+    with scene.sidecars("B", tmp_path, **changes) as (sidecar,):
         adopt_and_revert(sidecar, params)
         assert hashes(days) == digests
         # The sidecar records on, and puts the minutes of an hour together when it is over; it changes no file.
@@ -182,20 +180,11 @@ def calibrate(days: Path, proposals: Path) -> None:
     """The nightly command on the generated days."""
     options = [part for name in SEARCHED for part in ("--parameter", name)]
     ran = recalibrate(
-        *("--history", str(days), "--out", str(proposals), "--strategy", "avg", *options),
-        *("--points", "3", "--rounds", "0", "--block-hours", "24"),
+        *("--history", str(days), "--out", str(proposals), *options),
+        *("--points", "3", "--rounds", "0"),
     )
     assert ran.returncode == 0, ran.stderr
     assert "To adopt it: `bundlekeel thresholds adopt" in ran.stderr, ran.stderr
-
-
-def refuses_the_interval(sidecar: Sidecar) -> None:
-    """A result for half an hour is not adopted if a cycle runs each second."""
-
-    def codes() -> list[str]:
-        return [item["code"] for item in (sidecar.get("/api/v1/thresholds") or {}).get("objections", [])]
-
-    until(lambda: codes() == ["OtherInterval"], "it is refused", within=60)
 
 
 def adopt_and_revert(sidecar: Sidecar, params: Parameters) -> None:

@@ -14,20 +14,20 @@ function level(imbalance: number): string {
 const MEASURES: [keyof HeldOutMeasures, string, (value: number) => string][] = [
   ["imbalance", "max/mean of score", level],
   ["moves_per_hour", "Moves an hour", (value) => value.toFixed(1)],
-  ["thrash_per_day", "Thrash a day: load of a broker up and down, % of the mean", (value) => value.toFixed(1)],
+  ["client_seconds_per_hour", "Client-seconds an hour without service", (value) => value.toFixed(0)],
   ["overloaded_minutes_per_day", "Overloaded minutes a day", (value) => value.toFixed(1)],
 ];
 
 function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
-  const { evidence, data, created_ms, advice } = props.document;
+  const { decision, evidence, data, created_ms, advice } = props.document;
   const cell = (found: BootstrapInterval, shown: (value: number) => string) =>
     `${shown(found.mean)} (${shown(found.low)} to ${shown(found.high)})`;
   return (
     <>
       <h3>Evidence</h3>
+      <p>{sentence(decision)}</p>
       <p>
-        Computed at {dated(created_ms)} from {count(data.cycles, "cycle")} of {count(data.days.length, "day")}; {percent(data.coverage)} of that time is recorded. Measured on held-out days ({evidence.held_out.map(day).join(", ")})
-        {evidence.period_seconds > 0 && `, planned again every ${evidence.period_seconds} s`}. In parentheses: the {percent(evidence.confidence)} interval.
+        Computed at {dated(created_ms)} from {count(data.cycles, "cycle")} of {count(data.days.length, "day")}; {percent(data.coverage)} of that time is recorded. Measured on held-out days ({evidence.held_out.map(day).join(", ")}), from {count(evidence.placements, "initial placement")} of the bundles. In parentheses: the {percent(evidence.confidence)} interval.
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Evidence">
         <table>
@@ -57,7 +57,7 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
         </p>
       ))}
       {advice.map((line) => (
-        <p key={line}>Advice for operators: {line}</p>
+        <p key={line}>Why the gain is not larger: {line}</p>
       ))}
     </>
   );

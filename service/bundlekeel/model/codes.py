@@ -266,9 +266,7 @@ class Code(ExplainedCode):
     OTHER_STRATEGY = "OtherStrategy", "at least one of the thresholds is for a strategy that is not in use"
     OTHER_VALUES = "OtherValues", "the values in effect changed since the proposal was compared with them"
     OTHER_CLUSTER = "OtherCluster", "the history that the proposal is based on was recorded by another cluster"
-    OTHER_INTERVAL = "OtherInterval", "the back-test planned less often than the sidecars do"
     NOT_BETTER = "NotBetter", "on held-out days the proposed values were not significantly better, or were worse"
-    WORSE_UNBROKEN = "WorseUnbroken", "a simulation of all held-out days in one run had a worse balance, or is missing"
     NOTHING_NEW = "NothingNew", "the proposed values are in force already"
     REVERTED = "Reverted", "these thresholds were adopted and reverted before; they are not adopted again"
     ON_PROBATION = (

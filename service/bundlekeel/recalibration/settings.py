@@ -52,6 +52,11 @@ class CalibrationSettings(Section):
         description="store in which the job writes DATE/thresholds.json, the same for all sidecars; null: "
         "`calibration` below `history.uri`",
     )
+    prefer: Literal["balance", "calm"] = Field(
+        default="calm",
+        description="calm: fewest seconds that clients lose, without worse balance; balance: best balance, without "
+        "more of these seconds",
+    )
     interval: Duration = Field(default=300.0, ge=1, le=86_400, description="time between two checks for a new proposal")
     max_steps: float = Field(
         default=4.0, gt=0, le=1000, description="largest change of a parameter per night, in steps of its range"
@@ -124,7 +129,6 @@ def adoption_rules(settings: Settings) -> AdoptionRules:
         min_days=section.min_days,
         min_coverage=section.min_coverage,
         cluster=settings.cluster,
-        interval_seconds=settings.cycle.interval,
     )
 
 

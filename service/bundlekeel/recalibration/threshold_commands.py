@@ -99,7 +99,7 @@ def overview(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
         title = (
             f"proposal {document['digest']} ({document.get('path')}), created {units.moment(document['created_ms'])}"
         )
-        parts.append(Text(f"{title} of {days}"))
+        parts += [Text(f"{title} of {days}"), Text(document["decision"])]
     if answer.objections or answer.changes:
         parts.append(changes(answer, layout))
     if answer.adopted:
@@ -146,20 +146,15 @@ def _changes(rows: Sequence[ThresholdChange]) -> RenderableType:
 def _measures(evidence: Json, layout: TableLayout) -> RenderableType:
     held_out = evidence.get("held_out") or []
     days = f": {' to '.join(sorted({held_out[0], held_out[-1]}))}" if held_out else ""
-    seconds = evidence.get("period_seconds") or 0
-    period = f", planned again every {seconds:g} s" if seconds else ""
-    title = f"on {numbered(len(held_out), 'held-out day')}{days}{period}"
-    listing = table("", ">in force", ">proposed", ">difference", ">unbroken", title=title)
+    title = f"on {numbered(len(held_out), 'held-out day')}{days}"
+    listing = table("", ">in force", ">proposed", ">difference", title=title)
     separator = "\n" if layout.stacked else " "
-    unbroken = evidence.get("unbroken") or {}
     for name in evidence.get("chosen") or {}:
         form = _level if name == "imbalance" else _number
         cells = [_interval((evidence.get(kind) or {}).get(name), separator, form) for kind in ("previous", "chosen")]
         difference, before = ((evidence.get(kind) or {}).get(name) for kind in ("difference", "previous"))
         part = f" ({share(difference['mean'], before['mean'])})" if difference and before else ""
         cells.append(_interval(difference, f"{part}{separator}", "{:+z.3f}".format if name == "imbalance" else _number))
-        ends = [((unbroken.get(kind) or {}).get(name) or {}).get("mean") for kind in ("previous", "chosen")]
-        cells.append(" → ".join(form(end) for end in ends if end is not None) or units.DASH)
         listing.add_row(TITLES.get(name, name), *cells)
     return listing
 

@@ -115,10 +115,8 @@ ALLOWED: Final = {
         "recalibration/jobs/report.py",
         "datetime.fromtimestamp(document.created_ms / 1000, UTC)",
     ): "limited where history is read",
-    ("recalibration/jobs/__main__.py", "float(text)"): _OPERATOR,
     ("recalibration/commands.py", "float(value)"): "a number of DuckDB",
     ("recalibration/jobs/__main__.py", "int(text)"): _OPERATOR,
-    ("recalibration/jobs/report.py", "float(figure(point.x, 3).replace(',', ''))"): "a number that we wrote",
     (
         "recalibration/history/ports.py",
         "datetime.fromtimestamp(number(wall_ms, field='wall_ms', highest=MAX_TIME_MS) / 1000, UTC)",

@@ -1,23 +1,10 @@
-"""Back-tests: plan on recorded traffic with other strategies and thresholds. Pure: standard library and numpy.
+"""Back-tests: plan on recorded traffic with other strategies and thresholds. Pure: standard library, numpy and scipy.
 
-A back-test is a simulation with recorded traffic, and uses the simulator's measures. The Spark job
-(`bundlekeel.recalibration.jobs`) runs back-tests of parts of the history in parallel.
+A back-test is a simulation with recorded traffic. The Spark job (`bundlekeel.recalibration.jobs`) runs candidates in
+parallel.
 """
 
-from bundlekeel.recalibration.backtest.frames import traffic_of
-from bundlekeel.recalibration.backtest.measures import CandidateMeasures
-from bundlekeel.recalibration.backtest.run import Candidate, CandidateStep, DayMeasures, backtest, unbroken
-from bundlekeel.recalibration.backtest.traffic import Chunk, RecordedTraffic, chunks
+from bundlekeel.recalibration.backtest.measures import Candidate, CandidateMeasures
+from bundlekeel.recalibration.backtest.run import CandidateRun, CandidateStep, DayMeasures, backtest
 
-__all__ = [
-    "Candidate",
-    "CandidateMeasures",
-    "CandidateStep",
-    "Chunk",
-    "DayMeasures",
-    "RecordedTraffic",
-    "backtest",
-    "chunks",
-    "traffic_of",
-    "unbroken",
-]
+__all__ = ["Candidate", "CandidateMeasures", "CandidateRun", "CandidateStep", "DayMeasures", "backtest"]

@@ -1,7 +1,7 @@
-"""Measures of a candidate over blocks of history, with bootstrap intervals.
+"""Measures of a candidate over days and initial placements, with bootstrap intervals.
 
-A block is some hours of one day. Blocks are resampled, not minutes: adjacent minutes are similar, and would make each
-interval too narrow.
+A day of one run is the unit that is resampled, not a minute: adjacent minutes are similar, and would make each interval
+too narrow.
 """
 
 from __future__ import annotations
@@ -14,104 +14,113 @@ from scipy import stats
 
 from bundlekeel.model.load import Floats
 from bundlekeel.model.snapshot import Bools
-from bundlekeel.recalibration.backtest.measures import DAY_SECONDS, ByBlock, CandidateMeasures
-from bundlekeel.recalibration.rules.thresholds import MEASURES, BootstrapInterval, HeldOutMeasures
+from bundlekeel.recalibration.backtest.measures import ByRunDay, CandidateMeasures, RunDay
+from bundlekeel.recalibration.rules.thresholds import EQUAL, KEPT, MEASURES, BootstrapInterval, HeldOutMeasures
 
 DRAWS: Final = 1000
 LEVEL: Final = 0.95
 # Rounding errors of long sums are smaller than this.
 DUST: Final = 1e-12
-_COLUMNS: Final = ("seconds", "periods", "weighted", "moves", "thrash", "overloaded_minutes")
-_SECONDS, _PERIODS, _MOVES, _WIDTH = 0, 1, 3, len(_COLUMNS)
+# One more minute of overload per day can be chance.
+OVERLOAD_MINUTES: Final = 1.0
+# Sums in the order of `MEASURES`, and the seconds to which each measure refers.
+_COLUMNS: Final = {
+    "imbalance": ("weighted", 1.0),
+    "moves_per_hour": ("moves", 3600.0),
+    "client_seconds_per_hour": ("client_seconds", 3600.0),
+    "overloaded_minutes_per_day": ("overloaded_minutes", 86_400.0),
+}
+_WIDTH: Final = 1 + len(MEASURES)
+_PER: Final = np.array([_COLUMNS[name][1] for name in MEASURES])
+_KEPT: Final = [MEASURES.index(name) for name in KEPT]
+_SLACK: Final = np.array([OVERLOAD_MINUTES if name == "overloaded_minutes_per_day" else 0.0 for name in KEPT])
 
 
-def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> HeldOutMeasures:
+def measures_of(days: ByRunDay, *, seed: int, before: ByRunDay | None = None) -> HeldOutMeasures:
     """Return a candidate's mean measures over all counted time, with bootstrap intervals.
 
     Args:
-        blocks: measures by block. The interval of a single block is its mean. Without a block, all values are 0.
+        days: measures by run and day. The interval of a single one is its mean. Without any, all values are 0.
         seed: seed of the resampling; the same seed gives the same intervals.
-        before: if set, return the differences `blocks` minus `before`, over the blocks that are in both. Each block is
-            compared with itself, so that differences between blocks do not make the intervals wider.
+        before: if set, return the differences `days` minus `before`, over the days that are in both. Each day is
+            compared with itself, so that differences between days do not make the intervals wider.
     """
     if before is None:
-        rows, statistic = _table(blocks, blocks), _means
+        rows, statistic = _table(days, days), means
     else:
-        shared = set(blocks) & set(before)
-        rows = np.vstack([_table(before, shared), _table(blocks, shared)])
+        shared = set(days) & set(before)
+        rows = np.vstack([_table(before, shared), _table(days, shared)])
         statistic = _differences
-    drawn = _resample(rows, statistic, seed)
-    interval = drawn.confidence_interval
-    intervals = zip(statistic(rows).tolist(), interval.low.tolist(), interval.high.tolist(), strict=True)
-    return HeldOutMeasures(
-        **{
-            name: BootstrapInterval(mean, min(low, mean), max(high, mean))
-            for name, (mean, low, high) in zip(MEASURES, intervals, strict=True)
-        }
-    )
+    intervals = _intervals(rows, statistic, seed)
+    return HeldOutMeasures(**dict(zip(MEASURES, intervals, strict=True)))
 
 
-def chance(before: ByBlock, after: ByBlock, blocks: Collection[int], tolerance: float, *, seed: int = 0) -> float:
-    """Return the share (0 to 1) of resamples of `blocks` in which `after` has fewer moves than `before` and is not
-    worse."""
+def saved(before: ByRunDay, after: ByRunDay, days: Collection[RunDay], name: str, *, seed: int) -> BootstrapInterval:
+    """Return the share of a measure that `after` saves (1: all of it, negative: it is higher), with its interval."""
+    place = MEASURES.index(name)
+
+    def share(rows: Floats, axis: int = -1) -> Floats:
+        then, now = (means(part, axis)[place : place + 1] for part in (rows[:_WIDTH], rows[_WIDTH:]))
+        return np.where(then > 0, 1 - _divide(now, then), 0.0)
+
+    return _intervals(np.vstack([_table(before, days), _table(after, days)]), share, seed)[0]
+
+
+def chance(before: ByRunDay, after: ByRunDay, days: Collection[RunDay], name: str, *, seed: int = 0) -> float:
+    """Return the share (0 to 1) of resamples of `days` in which `after` has less of this measure and is not worse."""
+    place = MEASURES.index(name)
 
     def confirmed(rows: Floats, axis: int = -1) -> Floats:
-        then, now = rows[:_WIDTH].sum(axis), rows[_WIDTH:].sum(axis)
-        return np.where(now[_MOVES] < then[_MOVES], 1.0 - np.any(worse(then, now, tolerance), axis=0), 0.0)
+        then, now = means(rows[:_WIDTH], axis), means(rows[_WIDTH:], axis)
+        return np.where(now[place] < then[place], 1.0 - np.any(worse(then, now), axis=0), 0.0)
 
-    rows = np.vstack([_table(before, blocks), _table(after, blocks)])
+    rows = np.vstack([_table(before, days), _table(after, days)])
     return float(np.mean(_resample(rows, confirmed, seed).bootstrap_distribution))
 
 
-def worse(before: Floats, after: Floats, tolerance: float) -> tuple[Bools, Bools]:
-    """Return whether imbalance is worse, and whether overload is worse, by more than `tolerance` (share of `before`).
+def worse(before: Floats, after: Floats) -> Bools:
+    """Return which of the measures `KEPT` are worse by more than `EQUAL`; one minute of overload per day is tolerated.
 
-    One more period of overload per day is also tolerated, because it can be chance. `before`, `after`: results of
-    `sums_of`, or arrays of them.
+    `before`, `after`: results of `means`.
     """
-    imbalance, _, _, overload = _quotients(before)
-    imbalance_after, _, _, overload_after = _quotients(after)
-    period = _divide(before[_SECONDS], before[_PERIODS]) / 60
-    return (
-        imbalance_after > (1 + tolerance) * imbalance + DUST,
-        overload_after > overload + np.maximum(tolerance * overload, period) + DUST,
-    )
+    slack = np.maximum(EQUAL * before[_KEPT], _SLACK.reshape(-1, *(1,) * (before.ndim - 1)))
+    higher: Bools = after[_KEPT] > before[_KEPT] + slack + DUST
+    return higher
+
+
+def means(rows: Floats, axis: int = -1) -> Floats:
+    """Return the measures, in the order of `MEASURES`, of sums (rows: seconds, then one row per measure)."""
+    sums = rows.sum(axis)
+    return _divide(sums[1:] * _PER.reshape(-1, *(1,) * (sums.ndim - 1)), np.broadcast_to(sums[:1], sums[1:].shape))
 
 
 def sums_of(measures: CandidateMeasures) -> Floats:
-    """Return the sums in a candidate's measures that `worse` compares, as an array."""
-    return np.array([getattr(measures, name) for name in _COLUMNS])
+    """Return the sums in a candidate's measures as an array: seconds, then one value per measure."""
+    return np.array([measures.seconds, *(getattr(measures, _COLUMNS[name][0]) for name in MEASURES)])
 
 
 def _resample(rows: Floats, statistic: Callable[..., Floats], seed: int) -> Any:
     if rows.shape[1] < 2:
-        # scipy needs two observations. Repeating the only block does not change the quotients.
+        # scipy needs two observations. Repeating the only one does not change the quotients.
         rows = np.repeat(rows.sum(axis=1, keepdims=True), 2, axis=1)
     return stats.bootstrap(
         (rows,), statistic, axis=-1, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=seed
     )
 
 
-def _table(results: ByBlock, blocks: Collection[int]) -> Floats:
-    """Return the sums of each block, shape (columns, blocks)."""
-    return np.array([sums_of(results[block]) for block in sorted(blocks)]).reshape(-1, _WIDTH).T
+def _intervals(rows: Floats, statistic: Callable[..., Floats], seed: int) -> list[BootstrapInterval]:
+    interval = _resample(rows, statistic, seed).confidence_interval
+    ends = zip(statistic(rows).tolist(), interval.low.tolist(), interval.high.tolist(), strict=True)
+    return [BootstrapInterval(mean, min(low, mean), max(high, mean)) for mean, low, high in ends]
 
 
-def _quotients(sums: Floats) -> Floats:
-    """Convert sums (rows: `_COLUMNS`) to means per second, hour or day, in the order of `HeldOutMeasures`."""
-    seconds, _, weighted, moves, thrash, overloaded = sums
-    days = seconds / DAY_SECONDS
-    return np.stack(
-        [_divide(weighted, seconds), _divide(moves, 24 * days), _divide(thrash, days), _divide(overloaded, days)]
-    )
-
-
-def _means(rows: Floats, axis: int = -1) -> Floats:
-    return _quotients(rows.sum(axis))
+def _table(results: ByRunDay, days: Collection[RunDay]) -> Floats:
+    """Return the sums of each day of each run, shape (columns, days)."""
+    return np.array([sums_of(results[day]) for day in sorted(days)]).reshape(-1, _WIDTH).T
 
 
 def _differences(rows: Floats, axis: int = -1) -> Floats:
-    difference: Floats = _means(rows[_WIDTH:], axis) - _means(rows[:_WIDTH], axis)
+    difference: Floats = means(rows[_WIDTH:], axis) - means(rows[:_WIDTH], axis)
     return difference
 
 

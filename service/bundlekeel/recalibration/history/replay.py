@@ -93,7 +93,7 @@ def replay(item: RebuiltCycle) -> ReplayedCycle:
     if item.frame is not None:
         try:
             plan_input = input_of(item.frame)
-            _require_installed(plan_input.params)
+            check_installed(plan_input.params)
             result = plan(plan_input)
         except HistoryError as error:
             why = str(error)
@@ -109,7 +109,7 @@ def replay(item: RebuiltCycle) -> ReplayedCycle:
     )
 
 
-def _require_installed(params: Parameters) -> None:
+def check_installed(params: Parameters) -> None:
     """Raise HistoryError if the recorded strategy or placement is from a plugin that is not installed here."""
     for name, value in (("strategy", params.strategy), ("placement", params.placement)):
         if value not in choices(name):

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from bundlekeel import __version__
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import ConfigError, HistoryError, StoreError
-from bundlekeel.model.parameter_table import STRATEGIES
 from bundlekeel.model.text_format import suggest
 from bundlekeel.model.uris import CREDENTIALS, folder_named, place_fault
 from bundlekeel.recalibration.rules.thresholds import RANGES
@@ -42,9 +41,9 @@ _ABOUT: Final = """\
 Proposes thresholds from recorded history, with evidence.
 
 Reads what sidecars recorded (settings section `history`), checks every day of
-it, and plans its traffic again with other thresholds and other strategies, as
-a sidecar would. Judges the result on days that the search did not use. Writes
-OUT/DATE/report.html for operators and OUT/DATE/thresholds.json for sidecars.
+it, and plans its cycles again with other thresholds, as a sidecar would. Judges
+the result on days that the search did not use. Writes OUT/DATE/report.html and
+report.json for operators and OUT/DATE/thresholds.json for sidecars.
 The history is not changed.
 """
 _MORE: Final = """\
@@ -86,19 +85,12 @@ def parser() -> argparse.ArgumentParser:
         "--leave-out", type=_day, action="append", default=[], metavar="DAY", help="day to omit; repeatable"
     )
     what.add_argument(
-        "--strategy",
-        action="append",
-        choices=STRATEGIES,
-        metavar="NAME",
-        help=f"strategies to compare ({', '.join(STRATEGIES)}); default: all; the active strategy is always searched",
-    )
-    what.add_argument(
         "--parameter",
         action="append",
         default=[],
         type=_parameter,
         metavar="NAME",
-        help="parameter to search, in addition to the time between cycles (advice); repeatable; default: all "
+        help="parameter to search; repeatable; default: all that the active strategy reads "
         "(docs/reference/parameters.md)",
     )
     _how(arguments)
@@ -110,11 +102,11 @@ def _how(arguments: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--points", type=_whole, default=3, metavar="N", help="values per parameter in the first round (3)"
     )
-    how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="further rounds, of refinement (3)")
+    how.add_argument("--rounds", type=_natural, default=2, metavar="N", help="further rounds, of refinement (2)")
+    how.add_argument(
+        "--placements", type=_whole, default=3, metavar="N", help="initial placements that judge the best candidate (3)"
+    )
     how.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of the bootstrap (0)")
-    how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours of history per task (6)")
-    text = "time between two plans; 0: as recorded, at least 60 (0)"
-    how.add_argument("--period", type=_seconds, default=0.0, metavar="SECONDS", help=text)
     how.add_argument(
         "--await-history", action="store_true", help="exit code 0 while there is too little history (TooLittleHistory)"
     )
@@ -147,22 +139,6 @@ def _several(text: str) -> int:
     if (number := _natural(text)) < 2:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 2 or more: one day to search, one to judge")
     return number
-
-
-def _hours(text: str) -> int:
-    if not 1 <= (number := _natural(text)) <= 24:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 to 24")
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if seconds != 0 and not 1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 0, or 1 to 3600 seconds")
-    return seconds
 
 
 def _place(text: str) -> str:
@@ -242,7 +218,6 @@ def _run(parsed: argparse.Namespace) -> int:
     _require_java()
     with (
         _terminated(),
-        _cleaned(options),
         TemporaryFile() as messages,
         report_crash(messages, screen.write),
         stop_after(session(parsed.master, dict(parsed.conf), messages)) as spark,
@@ -262,7 +237,7 @@ def _terminated() -> Iterator[None]:
 
     def end(number: int, _: object) -> NoReturn:
         # Write without `sys.stderr`: the signal can interrupt a write, and a stream does not allow a nested write.
-        os.write(sys.stderr.fileno(), line("SIGTERM: the run ends; its temporary files are removed").encode())
+        os.write(sys.stderr.fileno(), line("SIGTERM: the run ends").encode())
         # Hide further errors: Java may have received the signal, too, and prints errors of interrupted libraries.
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())
@@ -273,17 +248,6 @@ def _terminated() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _cleaned(options: Options) -> Iterator[None]:
-    """Remove the stored arrays of the run at the end, after Spark has stopped and no task can write any more."""
-    from bundlekeel.recalibration.jobs.places import OutputFolder  # noqa: PLC0415
-
-    try:
-        yield
-    finally:
-        OutputFolder(options.out).remove(options.work)
 
 
 def _require_java() -> None:
@@ -311,11 +275,13 @@ def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Opt
     from bundlekeel.recalibration.jobs.rules import HistoryRules  # noqa: PLC0415
     from bundlekeel.recalibration.jobs.selection import SearchDepth  # noqa: PLC0415
 
-    adoption = Adoption()
+    adoption, prefer = Adoption(), SearchDepth().prefer
     if loaded is not None:
-        from bundlekeel.recalibration.settings import adoption_rules  # noqa: PLC0415  (spark-submit needs no pydantic)
+        # spark-submit needs no pydantic
+        from bundlekeel.recalibration.settings import CalibrationSettings, adoption_rules  # noqa: PLC0415
 
         adoption = adoption_rules(loaded.settings)
+        prefer = loaded.settings.section(CalibrationSettings).prefer
     # At least two days, even if the settings allow one: one day to search by, and one held-out day to confirm.
     min_days = parsed.min_days or max(2, adoption.min_days)
     if min_days > parsed.days:
@@ -329,10 +295,14 @@ def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Opt
         days=parsed.days,
         adoption=adoption,
         rules=HistoryRules(min_days=min_days, leave_out=frozenset(parsed.leave_out)),
-        search=SearchDepth(points=parsed.points, rounds=parsed.rounds, seed=parsed.seed, names=tuple(parsed.parameter)),
-        strategies=tuple(parsed.strategy or STRATEGIES),
-        block_hours=parsed.block_hours,
-        period_seconds=parsed.period,
+        search=SearchDepth(
+            points=parsed.points,
+            rounds=parsed.rounds,
+            placements=parsed.placements,
+            seed=parsed.seed,
+            names=tuple(parsed.parameter),
+            prefer=prefer,
+        ),
     )
 
 

@@ -1,7 +1,6 @@
 """Arrow schemas of the tasks' results; `read.py` has the Spark schemas.
 
-A row of `DIGEST` describes one cycle, ten minutes of one broker, one hour of one bundle, or one unreadable file. Its
-column `kind` shows which.
+A row of `DIGEST` describes one cycle, ten minutes of one broker, or one unreadable file. Its column `kind` shows which.
 """
 
 from __future__ import annotations
@@ -10,10 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, TRAFFIC
-
 SLICE_MS: Final = 600_000
-REPORTED: Final = RESOURCES[:REPORTED_RESOURCES]
 _PLACE: Final = [("date", pa.string()), ("hour", pa.int32()), ("epoch", pa.int64())]
 
 
@@ -29,7 +25,7 @@ _FILE: Final = pa.struct([("first", pa.int64()), ("last", pa.int64()), ("size", 
 PERIODS: Final = _schema([*_PLACE, ("files", pa.list_(_FILE))])
 
 # `nan`, `negative`, `absurd`: number of impossible values in the snapshot. `imbalance`: highest score / mean, less 1.
-# `params`: the parameters at that time as JSON, only in the last usable cycle of a period.
+# `params`: parameters and learned costs at that time as JSON, by path, only in the last usable cycle of a period.
 CYCLES: Final = _schema(
     [
         *_PLACE,
@@ -51,37 +47,20 @@ CYCLES: Final = _schema(
     ]
 )
 
-# Ten minutes of one broker: means over the cycles. `carried_*`: sums over its bundles; `told_*`: the broker's report.
+# Ten minutes of one broker: means over the cycles. `carried`: bytes per second of its bundles; `told`: of its report.
 SLICES: Final = _schema(
     [
         *_PLACE,
         ("broker", pa.string()),
         ("start_ms", pa.int64()),
         ("samples", pa.int64()),
-        *_doubles("score", "score_max"),
-        *_doubles(*(f"usage_{name}" for name in REPORTED)),
-        *_doubles(*(f"limit_{name}" for name in REPORTED)),
-        *_doubles(*(f"carried_{name}" for name in TRAFFIC)),
-        *_doubles(*(f"told_{name}" for name in TRAFFIC)),
-        *_doubles("owned"),
-    ]
-)
-
-# One hour of one bundle. `*_square`: means of squares. `clients`: producers and consumers. `moves`: changes of owner.
-BUNDLES: Final = _schema(
-    [
-        *_PLACE,
-        ("bundle", pa.string()),
-        ("namespace", pa.string()),
-        ("samples", pa.int64()),
-        *_doubles("messages", "messages_max", "bytes", "bytes_max", "bytes_square", "clients", "topics"),
-        ("moves", pa.int64()),
+        *_doubles("score", "usage_cpu", "carried", "told"),
     ]
 )
 
 FILES: Final = _schema([*_PLACE, ("path", pa.string()), ("why", pa.string())])
 
-PARTS: Final = {"cycle": CYCLES, "slice": SLICES, "bundle": BUNDLES, "file": FILES}
+PARTS: Final = {"cycle": CYCLES, "slice": SLICES, "file": FILES}
 DIGEST: Final = _schema([("kind", pa.string()), *((name, pa.struct(list(part))) for name, part in PARTS.items())])
 
 # One UTC day. `silent`: share of cycles without traffic. `interval_seconds`: usual time between cycles.
@@ -102,38 +81,3 @@ DAYS: Final = _schema(
 )
 
 LIES: Final = _schema([("date", pa.string()), ("broker", pa.string()), ("why", pa.string())])
-
-# Usual load in one hour of the week (0: Monday 00:00 UTC) of a broker, bundle or namespace. `peak`: highest such hour.
-WEEK: Final = _schema(
-    [
-        ("kind", pa.string()),
-        ("name", pa.string()),
-        ("hour_of_week", pa.int32()),
-        ("hours", pa.int64()),
-        *_doubles("messages", "bytes", "bytes_peak", "score"),
-    ]
-)
-
-# Typical load of a broker, bundle or namespace. `volatility`: standard deviation over mean, by hour.
-# `growth`: per day, as a share of the mean. `clients`: producers and consumers, which a move disconnects.
-PROFILE: Final = _schema(
-    [
-        ("kind", pa.string()),
-        ("name", pa.string()),
-        ("hours", pa.int64()),
-        *_doubles("messages", "bytes", "bytes_peak", "volatility", "growth", "clients", "moves_per_day"),
-        *_doubles("clients_moved_per_day"),
-    ]
-)
-
-# Usage of one resource by traffic: base + per_unit . traffic. `error`: median of |measured - predicted| in percent of
-# the limit, in held-out hours; `blind`: the broker reports no limit, so there is no fit.
-CAPACITY: Final = _schema(
-    [
-        ("broker", pa.string()),
-        ("resource", pa.string()),
-        ("samples", pa.int64()),
-        ("blind", pa.bool_()),
-        *_doubles("limit", "base", *(f"per_{name}" for name in TRAFFIC), "error", "spread"),
-    ]
-)

@@ -1,4 +1,4 @@
-"""Reduce a period of history to small rows for quality, features and capacity, instead of whole snapshots.
+"""Reduce a period of history to small rows for the quality of days, instead of whole snapshots.
 
 The functions run inside a Spark task.
 """
@@ -12,14 +12,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, TRAFFIC, Floats, Ints
-from bundlekeel.model.names import namespace_of
+from bundlekeel.model.load import CPU, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, TRAFFIC, Floats
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import imbalance
 from bundlekeel.planning.scores import score_of, weights_of
 from bundlekeel.recalibration.history.ports import HistoryStore
 from bundlekeel.recalibration.history.record import BROKERS, Frame, dumped
-from bundlekeel.recalibration.jobs.columns import BUNDLES, CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
+from bundlekeel.recalibration.jobs.columns import CYCLES, DIGEST, FILES, PARTS, SLICE_MS, SLICES
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, UnreadableFile, read
 
 Row = dict[str, Any]
@@ -28,6 +27,8 @@ Row = dict[str, Any]
 ABSURD_RATE: Final = 1e9
 ABSURD_THROUGHPUT: Final = 1e12
 ABSURD_USAGE: Final = 100.0
+# Path of the learned CPU costs of traffic in a recorded cycle.
+COSTS: Final = "memory.costs"
 _WIDTH: Final = len(RESOURCES)
 _CHUNK: Final = 20_000
 _TOPICS: Final = BROKERS.whole.index("topics")
@@ -39,7 +40,7 @@ def digest(store: HistoryStore, period: HistoryPeriod) -> Iterator[pa.RecordBatc
     place: Row = {"date": period.date, "hour": period.hour, "epoch": period.epoch}
     cycles: list[Row] = []
     files: list[Row] = []
-    slices, bundles = BrokerSlices(), HourlyBundles()
+    slices = BrokerSlices()
     last: tuple[Row, Frame] | None = None
     for item in read(store, period):
         if isinstance(item, UnreadableFile):
@@ -60,17 +61,16 @@ def digest(store: HistoryStore, period: HistoryPeriod) -> Iterator[pa.RecordBatc
             scores = broker_scores(item.frame)
             row |= figures(item.frame, scores)
             slices.add(record.wall_ms, item.frame, scores)
-            bundles.add(item.frame)
             last = row, item.frame
         cycles.append(row)
     if last is not None:
         document = last[1].document
-        last[0]["params"] = dumped({path: document[path] for path in document if path.startswith("params.")})
+        paths = (path for path in document if path.startswith("params.") or path == COSTS)
+        last[0]["params"] = dumped({path: document[path] for path in paths})
     for kind, rows in (
         ("cycle", pa.Table.from_pylist(cycles, CYCLES)),
         ("file", pa.Table.from_pylist(files, FILES)),
         ("slice", slices.table(place)),
-        ("bundle", bundles.table(place)),
     ):
         yield from _batches(kind, rows)
 
@@ -148,31 +148,14 @@ class BrokerSlices:
             (rows.get(name, -1) for name in frame.bundles.texts[:, 0].tolist()), np.int64, len(frame.bundles)
         )
         has_owner = owner >= 0
-        carried = np.zeros((len(names), len(TRAFFIC)))
-        np.add.at(carried, owner[has_owner], frame.bundles.floats[has_owner, : len(TRAFFIC)])
-        owned = np.bincount(owner[has_owner], minlength=len(names)).astype(np.float64)
+        size = frame.bundles.floats[has_owner][:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1)
+        carried = np.bincount(owner[has_owner], weights=size, minlength=len(names))
         floats = frame.brokers.floats
+        told = floats[:, [2 * _WIDTH + THROUGHPUT_IN, 2 * _WIDTH + THROUGHPUT_OUT]].sum(axis=1)
         # In the order of the columns of SLICES, beginning with `samples`.
-        now = np.column_stack(
-            [
-                np.ones(len(names)),
-                scores,
-                scores,
-                floats[:, :REPORTED_RESOURCES],
-                floats[:, _WIDTH : _WIDTH + REPORTED_RESOURCES],
-                carried,
-                floats[:, 2 * _WIDTH :],
-                owned,
-            ]
-        )
+        now = np.column_stack([np.ones(len(names)), scores, floats[:, CPU], carried, told])
         for name, row in zip(names, now, strict=True):
-            before = self.sums.get((start, name))
-            if before is None:
-                self.sums[start, name] = row.copy()
-                continue
-            highest = np.fmax(before[2], row[2])
-            before += row
-            before[2] = highest
+            self.sums[start, name] = self.sums.get((start, name), 0.0) + row
 
     def table(self, place: Row) -> pa.Table:
         """Return each broker's means over ten minutes as a table of schema `SLICES`."""
@@ -180,85 +163,14 @@ class BrokerSlices:
         if not keys:
             return SLICES.empty_table()
         sums = np.array([self.sums[key] for key in keys])
-        count = sums[:, 0].copy()
-        highest = sums[:, 2].copy()
-        means = sums / count[:, None]
-        means[:, 2] = highest
-        names = SLICES.names[SLICES.get_field_index("score") :]
         columns: Row = _placed(place, len(keys)) | {
             "broker": [name for _, name in keys],
             "start_ms": [start for start, _ in keys],
-            "samples": count.astype(np.int64),
+            "samples": sums[:, 0].astype(np.int64),
         }
-        columns |= {name: means[:, 1 + number] for number, name in enumerate(names)}
+        names = SLICES.names[SLICES.get_field_index("score") :]
+        columns |= {name: sums[:, 1 + number] / sums[:, 0] for number, name in enumerate(names)}
         return _table(columns, SLICES)
-
-
-@dataclass(slots=True)
-class HourlyBundles:
-    """Sums up the cycles of each bundle over one hour."""
-
-    rows: dict[str, int] = field(default_factory=dict)
-    sums: Floats = field(default_factory=lambda: np.zeros((0, 8)))
-    highest: Floats = field(default_factory=lambda: np.zeros((0, 2)))
-    moves: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    owners: dict[str, str] = field(default_factory=dict)
-    _names: list[str] = field(default_factory=list)
-    _at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-
-    def add(self, frame: Frame) -> None:
-        """Add a cycle's values to the sums."""
-        names = frame.bundles.names.tolist()
-        if names != self._names:
-            self._at = np.fromiter((self.rows.setdefault(name, len(self.rows)) for name in names), np.int64, len(names))
-            self._names = names
-            self._grow()
-        latest, whole = frame.bundles.floats[:, : len(TRAFFIC)], frame.bundles.whole
-        messages, carried = (
-            latest[:, :THROUGHPUT_IN].sum(axis=1),
-            latest[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1),
-        )
-        # Integers of a bundle: short and long samples, topics, consumers, producers.
-        topics, clients = whole[:, 2], whole[:, 3] + whole[:, 4]
-        with np.errstate(over="ignore", invalid="ignore"):
-            self.sums[self._at] += np.column_stack(
-                [np.ones(len(names)), messages, carried, carried**2, clients, topics, messages, carried]
-            )
-        self.highest[self._at] = np.fmax(self.highest[self._at], np.column_stack([messages, carried]))
-        self._count_moves(names, frame.bundles.texts[:, 0].tolist())
-
-    def _grow(self) -> None:
-        more = len(self.rows) - len(self.moves)
-        self.sums = np.concatenate([self.sums, np.zeros((more, 8))])
-        self.highest = np.concatenate([self.highest, np.zeros((more, 2))])
-        self.moves = np.concatenate([self.moves, np.zeros(more, dtype=np.int64)])
-
-    def _count_moves(self, names: list[str], owners: list[str]) -> None:
-        for name, owner in zip(names, owners, strict=True):
-            before = self.owners.get(name)
-            if before is not None and before != owner:
-                self.moves[self.rows[name]] += 1
-            self.owners[name] = owner
-
-    def table(self, place: Row) -> pa.Table:
-        """Return each bundle's means over the hour as a table of schema `BUNDLES`."""
-        names, count = list(self.rows), self.sums[:, 0]
-        if not names:
-            return BUNDLES.empty_table()
-        columns: Row = _placed(place, len(names)) | {
-            "bundle": names,
-            "namespace": [namespace_of(name) for name in names],
-            "samples": count.astype(np.int64),
-            "messages": self.sums[:, 1] / count,
-            "messages_max": self.highest[:, 0],
-            "bytes": self.sums[:, 2] / count,
-            "bytes_max": self.highest[:, 1],
-            "bytes_square": self.sums[:, 3] / count,
-            "clients": self.sums[:, 4] / count,
-            "topics": self.sums[:, 5] / count,
-            "moves": self.moves,
-        }
-        return _table(columns, BUNDLES)
 
 
 def _placed(place: Row, count: int) -> Row:
@@ -267,8 +179,3 @@ def _placed(place: Row, count: int) -> Row:
 
 def _table(columns: Row, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
-
-
-# Fail on import if the order of a broker's values in a frame changes.
-assert BROKERS.floats[:REPORTED_RESOURCES] == tuple(f"usage_{name}" for name in REPORTED)
-assert BROKERS.floats[2 * _WIDTH :] == tuple(f"traffic_{name}" for name in TRAFFIC)

@@ -3,108 +3,104 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
 from bundlekeel import __version__
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import figure
-from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
+from bundlekeel.recalibration.backtest import Candidate
+from bundlekeel.recalibration.backtest.choice import Choice, TriedCandidates, of_days
 from bundlekeel.recalibration.backtest.intervals import LEVEL, measures_of
-from bundlekeel.recalibration.backtest.measures import ByBlock
-from bundlekeel.recalibration.rules.thresholds import RANGES, Data, Evidence, Proposed, Thresholds, Unbroken, searched
+from bundlekeel.recalibration.backtest.search import NATIVES
+from bundlekeel.recalibration.jobs.selection import SearchDepth
+from bundlekeel.recalibration.rules.thresholds import RANGES, Data, Evidence, HeldOutMeasures, Proposed, Thresholds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceInput:
     """Everything from which `thresholds.json` is built.
 
-    `blocks`: measures on held-out days by candidate key and block; `searched`: measures on the days of the search.
-    `unbroken`: measures of the present and the proposed candidate in one run over all held-out days, without a new
-    start at each block; empty if nothing changes. `reason`: benefit of the proposal, or why nothing changes.
-    `period_seconds`: seconds between two plans. `tried`: tested values by parameter.
+    `tried`: all candidates and their measures, Pulsar's own classes included. `held_out`: dates of the held-out days,
+    by day since 1970-01-01. `limits`: why the gain is not larger.
     """
 
     base: Parameters
-    chosen: Candidate
-    present: Candidate
-    reason: str
-    blocks: Mapping[str, ByBlock]
-    strategies: Mapping[str, str]
-    held_out: tuple[str, ...]
-    data: Data
+    choice: Choice
+    tried: TriedCandidates
+    held_out: dict[int, str]
+    depth: SearchDepth
     created_ms: int
-    period_seconds: float
-    advice: tuple[str, ...]
-    seed: int = 0
-    tried: Mapping[str, Collection[float]] | None = None
-    unbroken: Mapping[str, CandidateMeasures] = field(default_factory=dict)
-    searched: Mapping[str, ByBlock] = field(default_factory=dict)
+    limits: tuple[str, ...]
+    data: Data
     cluster: str = ""
+
+    def on_held_out(self, candidate: Candidate, before: Candidate | None = None) -> HeldOutMeasures:
+        """Return a candidate's measures on the held-out days; with `before`, the difference of both."""
+        other = None if before is None else of_days(self.tried.results[before.key], self.held_out)
+        days = of_days(self.tried.results[candidate.key], self.held_out)
+        return measures_of(days, seed=self.depth.seed, before=other)
+
+    @property
+    def present(self) -> Candidate:
+        """The present settings."""
+        return self.tried.candidates[self.tried.present]
 
 
 def thresholds_of(inputs: EvidenceInput, *, pyspark: str) -> Thresholds:
     """Return the content of `thresholds.json`. `pyspark`: version of PySpark, for the record."""
-    previous, proposed = inputs.blocks[inputs.present.key], inputs.blocks[inputs.chosen.key]
-    runs = {key: measures_of({0: measures}, seed=inputs.seed) for key, measures in inputs.unbroken.items()}
+    chosen, present = inputs.choice.candidate, inputs.present
+    by_name = {item.name: item for item in inputs.tried.candidates.values()}
     evidence = Evidence(
-        held_out=inputs.held_out,
+        held_out=tuple(inputs.held_out.values()),
+        prefer=inputs.depth.prefer,
+        placements=inputs.depth.placements,
         confidence=LEVEL,
-        previous=measures_of(previous, seed=inputs.seed),
-        chosen=measures_of(proposed, seed=inputs.seed),
-        difference=measures_of(proposed, seed=inputs.seed, before=previous),
-        strategies={name: measures_of(inputs.blocks[key], seed=inputs.seed) for name, key in inputs.strategies.items()},
-        unbroken=Unbroken(previous=runs[inputs.present.key], chosen=runs[inputs.chosen.key]) if runs else None,
-        period_seconds=inputs.period_seconds,
+        previous=inputs.on_held_out(present),
+        chosen=inputs.on_held_out(chosen),
+        difference=inputs.on_held_out(chosen, present),
+        strategies={name: inputs.on_held_out(by_name[name]) for name in NATIVES if name in by_name},
     )
+    software = {
+        "bundlekeel": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "pyspark": pyspark,
+    }
     return Thresholds(
         created_ms=inputs.created_ms,
-        software=", ".join(f"{name} {release}" for name, release in _software(pyspark).items()),
+        software=", ".join(f"{name} {release}" for name, release in software.items()),
         strategy=inputs.base.strategy,
+        decision=inputs.choice.decision,
         parameters=_proposed(inputs),
         evidence=evidence,
         data=inputs.data,
-        advice=inputs.advice,
+        advice=inputs.limits,
         cluster=inputs.cluster,
     )
 
 
-def _software(pyspark: str) -> dict[str, str]:
-    python = platform.python_version()
-    return {"bundlekeel": __version__, "python": python, "numpy": np.__version__, "pyspark": pyspark}
-
-
 def _proposed(inputs: EvidenceInput) -> dict[str, Proposed]:
-    proposals: dict[str, Proposed] = {}
-    for name in searched(inputs.base.strategy):
+    """Return every searched parameter, changed or not."""
+    tested: dict[str, set[float]] = {}
+    for item in inputs.tried.candidates.values():
+        if item.name not in NATIVES:
+            for name, value in item.changes.items():
+                tested.setdefault(name, set()).add(float(value))
+    changes, proposals = inputs.choice.candidate.changes, dict[str, Proposed]()
+    for name in (name for name in RANGES if name in tested):
         now, limits = getattr(inputs.base, name), RANGES[name]
-        tested = sorted({float(value) for value in (inputs.tried or {}).get(name, ())} - {float(now)})
-        changed = name in inputs.chosen.changes
-        # An operator set a value outside of the range. It cannot be searched, so it is not part of the proposal.
-        if not changed and not limits.minimum <= float(now) <= limits.maximum:
-            continue
-        if not changed and not tested:
-            continue
-        value = inputs.chosen.changes[name] if changed else now
-        assert isinstance(value, int | float)
-        if changed:
-            evidence = f"with the other changes: {inputs.reason}" if len(inputs.chosen.changes) > 1 else inputs.reason
-        else:
-            evidence = unchanged_sentence(tested)
+        values = [figure(value) for value in sorted(tested[name] - {float(now)})]
+        tried = f"{', '.join(values[:8])}{', ...' if len(values) > 8 else ''}"
         proposals[name] = Proposed(
-            value=value,
+            value=changes.get(name, now),
             previous=now,
             minimum=limits.minimum,
             maximum=limits.maximum,
             step=limits.step,
-            evidence=evidence,
+            evidence=f"other values were tried: {tried}" if name not in changes else inputs.choice.decision,
         )
     return proposals
-
-
-def unchanged_sentence(tested: Sequence[float]) -> str:
-    """Return the sentence of evidence for a parameter that the proposal does not change."""
-    values = ", ".join(figure(value) for value in tested[:8]) + (", ..." if len(tested) > 8 else "")
-    return f"other values were tried ({values}), and the proposal contains none of them"

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from bundlekeel.model.parameter_table import STRATEGIES
 from bundlekeel.model.text_format import numbered
 from bundlekeel.model.uris import below
 from bundlekeel.recalibration.history.ports import clusters_of, mixed
-from bundlekeel.recalibration.jobs.blocks import blocks_of
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, periods_of
 from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory, days_between
@@ -24,8 +22,7 @@ from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 class Options:
     """Options of one nightly run.
 
-    `days`: number of the newest days to use, at most. `period_seconds`: seconds between two plans of the back-test; 0:
-    the recorded interval between cycles, at least 60. `now`: start of the run. `adoption`: conditions under which
+    `days`: number of the newest days to use, at most. `now`: start of the run. `adoption`: conditions under which
     sidecars adopt a proposal; the search stays within them.
     """
 
@@ -35,21 +32,12 @@ class Options:
     days: int = 28
     rules: HistoryRules = field(default_factory=HistoryRules)
     search: SearchDepth = field(default_factory=SearchDepth)
-    strategies: tuple[str, ...] = STRATEGIES
-    block_hours: int = 6
-    warm_hours: int = 1
-    period_seconds: float = 0.0
     adoption: Adoption = field(default_factory=Adoption)
 
     @property
     def folder(self) -> str:
         """Directory of the results below `out`: the day of the run."""
         return self.now.strftime("%Y-%m-%d")
-
-    @property
-    def work(self) -> str:
-        """Directory of the arrays during the run, below `out`; every run has its own."""
-        return f"_work/{self.now.strftime('%Y%m%dT%H%M%S%f')}"
 
 
 def check_start(options: Options, history: Sequence[HistoryPeriod]) -> None:
@@ -126,7 +114,6 @@ def cluster_of(options: Options, history: Sequence[HistoryPeriod]) -> str:
 def explain(options: Options, history: Sequence[HistoryPeriod]) -> dict[str, Any]:
     """Return a description of what a run would read and compute. Only names and sizes of files are used."""
     dates = sorted({item.date for item in history})
-    used = set(dates) - options.rules.leave_out
     refusal = too_few(options, history)
     return {
         "history": options.history,
@@ -138,13 +125,10 @@ def explain(options: Options, history: Sequence[HistoryPeriod]) -> dict[str, Any
         "hours": len(history),
         "files": sum(len(item.files) for item in history),
         "megabytes": round(sum(item.size for item in history) / 1e6, 3),
-        "blocks": len(blocks_of(history, used, hours=options.block_hours, warm_hours=options.warm_hours)),
-        "block_hours": options.block_hours,
-        "warm_hours": options.warm_hours,
+        "prefer": options.search.prefer,
+        "placements": options.search.placements,
         "held_out": options.search.held_out,
-        "period_seconds": options.period_seconds or "as recorded, at least 60",
-        "strategies": list(options.strategies),
-        "parameters": list(options.search.names) or "all that a strategy reads",
+        "parameters": list(options.search.names) or "all that the strategy reads",
         "points": options.search.points,
         "rounds": options.search.rounds,
         "seed": options.search.seed,

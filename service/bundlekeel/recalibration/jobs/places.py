@@ -86,16 +86,6 @@ class OutputFolder:
     def _all(self, folder: str) -> pafs.FileSelector:
         return pafs.FileSelector(self._at(folder), allow_not_found=True)
 
-    def remove(self, folder: str) -> None:
-        """Delete a directory of a run, and its parent if that becomes empty. Does nothing if it does not exist."""
-        above = folder.rpartition("/")[0]
-        with self._answering():
-            if self._fs.get_file_info(self._at(folder)).type != pafs.FileType.Directory:
-                return
-            self._fs.delete_dir(self._at(folder))
-            if above and self._renames and not self._fs.get_file_info(pafs.FileSelector(self._at(above))):
-                self._fs.delete_dir(self._at(above))
-
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
 

@@ -57,9 +57,6 @@ PERIODS = spark_schema(columns.PERIODS)
 DIGEST = spark_schema(columns.DIGEST)
 DAYS = spark_schema(columns.DAYS)
 LIES = spark_schema(columns.LIES)
-WEEK = spark_schema(columns.WEEK)
-PROFILE = spark_schema(columns.PROFILE)
-CAPACITY = spark_schema(columns.CAPACITY)
 
 # Tasks per core. More tasks let all cores end at about the same time, but the start of each task takes time.
 _TASKS = 8
@@ -89,7 +86,7 @@ def period_of(row: dict[str, Any]) -> HistoryPeriod:
 def digests(rows: DataFrame, uri: str) -> DataFrame:
     """Read every period once, from rows of `PERIODS` to rows of `DIGEST`.
 
-    Persist the result: quality, features and capacity all use it.
+    Persist the result: quality and the present parameters use it.
     """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,12 +98,6 @@ def digests(rows: DataFrame, uri: str) -> DataFrame:
     return rows.mapInArrow(work, DIGEST)
 
 
-def of_days(digest: DataFrame, dates: Sequence[str]) -> DataFrame:
-    """Return only the rows of `digest` that are of these dates."""
-    date = F.coalesce(*(F.col(f"{kind}.date") for kind in columns.PARTS))
-    return digest.where(date.isin(list(dates)))
-
-
 def part(digest: DataFrame, kind: str) -> DataFrame:
-    """Return only the rows of `digest` of this kind: `cycle`, `slice`, `bundle` or `file`."""
+    """Return only the rows of `digest` of this kind: `cycle`, `slice` or `file`."""
     return digest.where(F.col("kind") == kind).select(f"{kind}.*")

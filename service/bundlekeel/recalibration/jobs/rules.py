@@ -10,14 +10,13 @@ from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
+from scipy import stats
 
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.load import Floats, Ints
 from bundlekeel.model.text_format import figure
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod
-from bundlekeel.recalibration.jobs.regression import fit_huber
-from bundlekeel.recalibration.rules.thresholds import HIT_COUNTS
 
 GOOD = "good"
 PARTIAL = "partial"
@@ -36,6 +35,7 @@ DEVIATIONS: Final = 6.0
 # Slices (of ten minutes) and brokers that a comparison of usage and traffic needs: half a day, three brokers.
 LEAST_SLICES: Final = 72
 LEAST_BROKERS: Final = 3
+_MOST_POINTS: Final = 1000
 # Highest ratio between a broker's reported traffic and the sum over its bundles, in either direction.
 TOLD: Final = 3.0
 
@@ -209,27 +209,6 @@ def _reasons(day: DayFigures) -> list[str]:
     return reasons
 
 
-def usual_interval(good: Sequence[JudgedDay]) -> float:
-    """Return the median of the days' intervals between two cycles, in seconds."""
-    return sorted(item.day.interval_seconds for item in good)[len(good) // 2]
-
-
-def without_hits(period: float, usual: float) -> dict[str, str]:
-    """Return the parameters that count cycles and thus cannot be searched, and why.
-
-    A number of cycles only has the same effect if the back-test plans as often as the cluster did. The result is empty
-    if the period differs from the recorded interval by at most 20 %.
-    """
-    if abs(period - usual) <= 0.2 * usual:
-        return {}
-    recorded = figure(usual, 3)
-    why = (
-        f"hit counts depend on the time between two cycles: {recorded} s as recorded, {figure(period, 3)} s in the "
-        f"back-test; with --period {recorded} they are searched"
-    )
-    return dict.fromkeys(HIT_COUNTS, why)
-
-
 def accept(judged: Sequence[JudgedDay], rules: HistoryRules) -> list[JudgedDay]:
     """Return the good days. Raises TooLittleHistory or BadDays, with the values, if the history cannot be used."""
     good = [item for item in judged if item.verdict == GOOD and item.day.date not in rules.leave_out]
@@ -291,11 +270,13 @@ def _outliers(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict
     together = np.concatenate(list(parts.values()))
     if not np.any(usage[together] > 0):
         return {}
-    line = fit_huber(carried[together][:, None], usage[together])
+    # The repeated median ignores a minority of wrong points. Its time grows with the square of their number.
+    sample = together[:: 1 + len(together) // _MOST_POINTS]
+    slope, base = stats.siegelslopes(usage[sample], carried[sample])
     negligible = 0.05 * float(np.median(usage[together])) + 0.1
     ratios = {
         number: float(
-            np.median((usage[part] + negligible) / (np.maximum(line.predict(carried[part][:, None]), 0.0) + negligible))
+            np.median((usage[part] + negligible) / (np.maximum(base + slope * carried[part], 0.0) + negligible))
         )
         for number, part in parts.items()
     }

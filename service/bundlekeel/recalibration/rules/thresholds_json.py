@@ -30,7 +30,6 @@ from bundlekeel.recalibration.rules.thresholds import (
     Number,
     Proposed,
     Thresholds,
-    Unbroken,
     whole,
 )
 
@@ -81,6 +80,7 @@ def thresholds_of(mapping: object) -> Thresholds:
         created_ms=top.moment("created_ms"),
         software=top.text("software"),
         strategy=top.text("strategy"),
+        decision=top.text("decision"),
         parameters=_parameters(top.inner("parameters")),
         evidence=_evidence(top.inner("evidence")),
         data=_data(top.inner("data")),
@@ -136,22 +136,14 @@ def _evidence(reader: _Reader) -> Evidence:
     others = reader.inner("strategies")
     return Evidence(
         held_out=_days(reader, "held_out"),
+        prefer=reader.text("prefer"),
+        placements=reader.whole("placements", minimum=1),
         confidence=reader.number("confidence", minimum=0.5, maximum=1.0),
         previous=_measures(reader.inner("previous")),
         chosen=_measures(reader.inner("chosen")),
         difference=_measures(reader.inner("difference"), signed=True),
         strategies={name: _measures(others.inner(name)) for name in others.values},
-        unbroken=_unbroken(reader),
-        period_seconds=float(reader.number("period_seconds", above=0.0)),
     )
-
-
-def _unbroken(evidence: _Reader) -> Unbroken | None:
-    """Return the measures of the runs over all held-out days; None: the proposal changes nothing."""
-    if evidence.values.get("unbroken", ...) is None:
-        return None
-    reader = evidence.inner("unbroken")
-    return Unbroken(previous=_measures(reader.inner("previous")), chosen=_measures(reader.inner("chosen")))
 
 
 def _measures(reader: _Reader, *, signed: bool = False) -> HeldOutMeasures:

@@ -267,7 +267,6 @@ REFUSED: list[tuple[dict[str, Any], list[Code]]] = [
     ({"parameters": {LOW: proposed(20.0, 10.0)}}, [Code.OTHER_VALUES]),
     ({"parameters": {LOW: proposed(15.0, 15.0)}}, [Code.NOTHING_NEW]),
     ({"created_ms": 1_600_000_000_000}, [Code.TOO_OLD]),
-    ({"evidence": document()["evidence"] | {"period_seconds": 300.0}}, [Code.OTHER_INTERVAL]),
     ({"created_ms": 4_000_000_000_000}, [Code.IMPLAUSIBLE]),
     ({"strategy": "transfer"}, [Code.OTHER_STRATEGY]),
     ({"format": 2}, [Code.FUTURE_FORMAT]),

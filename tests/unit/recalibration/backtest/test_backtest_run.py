@@ -1,4 +1,4 @@
-"""Candidates through recorded traffic: as recorded where nothing differs, by their own ownership where it does."""
+"""Candidates through recorded cycles: as recorded where nothing differs, by their own ownership where it does."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError, HistoryError
 from bundlekeel.model.load import ExcludedBroker
-from bundlekeel.model.names import parse_bundle
+from bundlekeel.model.names import namespace_of, parse_bundle
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Plan
+from bundlekeel.planning.costs import NO_COSTS
 from bundlekeel.planning.engine import PlanInput, PlanResult
 from bundlekeel.planning.scores import score_of, weights_of
-from bundlekeel.recalibration.backtest import (
-    Candidate,
-    CandidateMeasures,
-    RecordedTraffic,
-    backtest,
-    chunks,
-    traffic_of,
-)
-from bundlekeel.recalibration.backtest.frames import CIRCUMSTANCES
-from bundlekeel.recalibration.history.frames import frame_of
-from bundlekeel.recalibration.history.record import Frame, dumped
+from bundlekeel.recalibration.backtest import Candidate, CandidateStep, backtest
+from bundlekeel.recalibration.backtest.run import LANDING_SECONDS, NATIVE_MS
+from bundlekeel.recalibration.history.frames import frame_of, input_of
+from bundlekeel.recalibration.history.record import Frame, HistoryRecord
+from bundlekeel.recalibration.history.replay import rebuilt
 from bundlekeel.simulator.balancers import RunBooks
-from dev.history_model import World, dense
+from dev.history_model import GeneratedTraffic, World, dense, inputs_of
+from dev.history_worlds import records
 from tests.support.backtest_cases import (
     BUSY,
     EAGER_SPLITS,
@@ -40,19 +36,29 @@ from tests.support.backtest_cases import (
     frames,
     history,
     hours,
-    owned,
+    measured,
     whole,
 )
 from tests.support.live_loop import lasting_step, play
 
 # No bundle is split, neither in the recording nor in the back-test.
 WHOLE = replace(BUSY, params=Parameters(split_enabled=False))
+# Each of five brokers is read every 15 s, one every 3 s, as a sidecar reads counters.
+COUNTERS = replace(BUSY, period_seconds=3, reading_periods=5, counters=True, params=WHOLE.params)
 STRATEGIES = ("avg", "threshold", "uniform", "overload", "transfer", "deviation")
 
 
-def inputs(traffic: RecordedTraffic, candidate: Candidate) -> list[PlanInput]:
+def inputs(traffic: GeneratedTraffic, candidate: Candidate) -> list[PlanInput]:
     """Return the input of each plan of a candidate."""
     return [step.inputs for step in course(traffic, candidate) if step.inputs is not None]
+
+
+def again(records: list[HistoryRecord] | tuple[HistoryRecord, ...], **options: bool) -> list[CandidateStep]:
+    """Return every step of the recorded settings through recorded cycles."""
+    steps: list[CandidateStep] = []
+    recorded = [input_of(frame) for frame in frames(records)]
+    backtest(recorded, [PRESENT], NO_COSTS, observe=lambda _, step: steps.append(step), **options)
+    return steps
 
 
 class RecordingBooks(RunBooks):
@@ -85,88 +91,63 @@ class TestAsRecorded:
 
     def test_same_plans(self) -> None:
         """Every plan has the recorded hash: the input of the back-test equals that of the sidecar, bit by bit."""
-        records = history(WHOLE)
-        traffic = traffic_of(frames(records), dtype=np.float64)
-        plans: list[tuple[bool, str]] = []
-        backtest(
-            traffic,
-            [PRESENT],
-            digests=True,
-            observe=lambda _, step: plans.append((step.agrees, step.result.plan.hash if step.result else "")),
-        )
-        assert sum(record.outcome.planned > 0 for record in records) >= 10
-        assert plans == [(True, record.outcome.plan_hash) for record in records]
-
-    def test_same_moves_and_splits(self) -> None:
-        """This includes split bundles. Averages of their halves are recorded rounded, so hashes may differ, but
-        decisions do not.
-        """
         records = history(BUSY)
-        recorded = [
-            (
-                [(move["bundle"], move["target"]) for move in record.outcome.details["moves"]],
-                [split["bundle"] for split in record.outcome.details["splits"]],
-            )
-            for record in records
-        ]
-        steps = course(traffic_of(frames(records), dtype=np.float64), PRESENT)
-        plans = [step.result.plan for step in steps if step.result is not None]
+        steps = again(records, digests=True)
+        assert sum(record.outcome.planned > 0 for record in records) >= 10
+        assert sum(bool(record.outcome.details["splits"]) for record in records) >= 1
         assert all(step.agrees for step in steps)
-        assert sum(bool(splits) for _, splits in recorded) >= 1
-        assert recorded == [
-            ([(move.bundle, move.target) for move in plan.moves], [split.bundle for split in plan.splits])
-            for plan in plans
-        ]
+        assert [step.result and step.result.plan.hash for step in steps] == [item.outcome.plan_hash for item in records]
+
+    def test_same_plans_with_counters(self) -> None:
+        """Also from the middle of a history with a reading every 3 s: its first input contains the leader's state."""
+        cycles = records(COUNTERS)
+        items = list(rebuilt([record for record, _ in zip(cycles, range(600), strict=False)]))
+        recorded = [input_of(item.frame) for item in items[100:] if item.frame is not None]
+        hashes: list[str] = []
+        backtest(
+            recorded,
+            [PRESENT],
+            NO_COSTS,
+            digests=True,
+            observe=lambda _, step: hashes.append(step.result.plan.hash if step.result else ""),
+        )
+        assert hashes == [item.record.outcome.plan_hash for item in items[100:]]
+        assert sum(item.record.outcome.planned for item in items[100:]) >= 1
 
     def test_a_hit_for_each_reading_of_counters(self) -> None:
-        """A cycle every 3 to 10 s and a reading of each broker every 3 to 15 s: the same moves in the same cycles.
-        Rates are recorded rounded, so hashes may differ.
+        """A simulated cycle every 3 to 10 s and a reading of each broker every 3 to 15 s: the same moves in the same
+        cycles.
         """
         books = RecordingBooks()
         play(lasting_step(2.0, 150, usage=0.4), 3, counters=True, books=books)
-        traffic = traffic_of([frame for frame, _ in books.recorded], period_ms=1000, dtype=np.float64)
-        again = RecordedTraffic.from_bytes(traffic.to_bytes())
-        planned = [moves_of(step.result.plan) for step in course(again, PRESENT) if step.result is not None]
+        steps: list[CandidateStep] = []
+        recorded = [input_of(frame) for frame, _ in books.recorded]
+        backtest(recorded, [PRESENT], NO_COSTS, observe=lambda _, step: steps.append(step))
+        planned = [moves_of(step.result.plan) for step in steps if step.result is not None]
         assert planned == [moves_of(plan) for _, plan in books.recorded]
         assert sum(map(len, planned)) >= 3
-
-    def test_from_the_middle(self) -> None:
-        """The first frame contains averages, memory, ledger and cool-downs, so the moves are as recorded."""
-        later = [
-            frame for frame in frames(history(BUSY)) if frame.document["wall_ms"] >= BUSY.start_ms + 10 * 3_600_000
-        ]
-        traffic = traffic_of(later[:120], dtype=np.float64)
-        planned = [moves_of(step.result.plan) for step in course(traffic, PRESENT) if step.result is not None]
-        recorded = [
-            [(move["bundle"], move["source"], move["target"]) for move in record.outcome.details["moves"]]
-            for record in history(BUSY)[300:420]
-        ]
-        assert sum(map(len, recorded)) >= 2
-        assert planned == recorded
 
     def test_another_start_of_the_same_world(self) -> None:
         """The moves of a candidate depend on the traffic, and not on the moves of the recorded balancer."""
         generated = dense(WHOLE, 0, 300)
-        slopes = dict(zip(generated.brokers, generated.per_unit, strict=True))
-        recorded = traffic_of(frames(history(WHOLE)[:300]), dtype=np.float64, per_unit=slopes)
-        candidate = Candidate(name="x", changes={"strategy": "threshold"})
-        ours, theirs = (
-            [len(step.result.plan.moves) if step.result else 0 for step in course(item, candidate)]
-            for item in (generated, recorded)
-        )
-        assert sum(ours) > 5
-        assert ours == theirs
+        candidate, theirs = Candidate(name="x", changes={"strategy": "threshold"}), list[CandidateStep]()
+        recorded = [input_of(frame) for frame in frames(history(WHOLE)[:300])]
+        backtest(recorded, [candidate], generated.costs, observe=lambda _, step: theirs.append(step))
+        ours = course(generated, candidate)
+        counts = [[len(step.result.plan.moves) if step.result else 0 for step in steps] for steps in (ours, theirs)]
+        assert sum(counts[0]) > 5
+        assert counts[0] == counts[1]
 
     def test_twice_is_the_same(self) -> None:
         """The same input gives the same result."""
         traffic = hours(BUSY, 8, 10)
-        assert backtest(traffic, [PRESENT, STILL]) == backtest(traffic, [PRESENT, STILL])
+        assert measured(traffic, [PRESENT, STILL]) == measured(traffic, [PRESENT, STILL])
 
     def test_candidates_do_not_touch_each_other(self) -> None:
         """Results are the same together or alone, in any order."""
         traffic = hours(BUSY, 8, 10)
         several = [Candidate(name=name, changes={"strategy": name}) for name in STRATEGIES]
-        together = {row.candidate: row.measures for row in backtest(traffic, several)}
+        together = {row.candidate: row.measures for row in measured(traffic, several)}
         for candidate in reversed(several):
             assert whole(traffic, candidate) == together[candidate.key]
 
@@ -177,9 +158,8 @@ class TestOwnership:
     def test_nobody_moves(self) -> None:
         """Without moves, the measures are those of the reports."""
         traffic = hours(BUSY, 6, 12)
-        scores = np.array(
-            [score_of(traffic.usage[t], traffic.limit[0], weights_of(traffic.params)) for t in range(traffic.periods)]
-        )
+        recorded = [data.snapshot.brokers for data in inputs_of(traffic)]
+        scores = np.array([score_of(brokers.usage, brokers.limit, weights_of(Parameters())) for brokers in recorded])
         measures = whole(traffic, STILL)
         assert measures.imbalance == pytest.approx((scores.max(axis=1) / scores.mean(axis=1) - 1).mean())
         assert (measures.moves, measures.plans, measures.seconds) == (0, traffic.periods, 6 * 3600)
@@ -189,14 +169,13 @@ class TestOwnership:
         strategy=st.sampled_from(STRATEGIES),
         seed=st.integers(0, 1000),
         hot=st.floats(0.1, 0.6),
-        cycle=st.sampled_from([0.0, 180.0]),
     )
-    def test_traffic_is_neither_made_nor_lost(self, strategy: str, seed: int, hot: float, cycle: float) -> None:
+    def test_traffic_is_neither_made_nor_lost(self, strategy: str, seed: int, hot: float) -> None:
         """Brokers always have the traffic of their bundles, and all together the recorded traffic."""
         world = World(days=1, brokers=4, bundles=24, period_seconds=120, noise=0.4, seed=seed)
         traffic = hours(world, 9, 12)
         changes: dict[str, float | str] = {"strategy": strategy, "split_hot_share": hot, "cool_down_seconds": 300.0}
-        for data in inputs(traffic, Candidate(name="any", changes=changes, cycle_seconds=cycle)):
+        for data in inputs(traffic, Candidate(name="any", changes=changes)):
             brokers, bundles = data.snapshot.brokers, data.snapshot.bundles
             sums = np.zeros((len(brokers), 4))
             np.add.at(sums, bundles.owner, bundles.latest)
@@ -229,10 +208,22 @@ class TestOwnership:
         assert times_by_bundle
         assert all(gap >= 7_200_000 for gap in gaps)
 
-    def test_longer_cycles(self) -> None:
-        """The candidate plans at its own interval, and all periods are measured."""
-        measures = whole(hours(BUSY, 0, 2), Candidate(name="x", cycle_seconds=300.0))
-        assert (measures.plans, measures.periods) == (20, 60)
+    def test_clients_without_service(self) -> None:
+        """Each move costs its producers and consumers the time until the bundle has landed."""
+        traffic, clients, moves = hours(BUSY, 0, 2), 0, 0
+        for step in course(traffic, UNSPLIT):
+            for move in step.result.plan.moves if step.result else ():
+                moves += 1
+                clients += int(traffic.counts[traffic.bundles.index(move.bundle), 1:].sum())
+        measures = whole(traffic, UNSPLIT)
+        assert measures.moves == moves > 2
+        assert measures.client_seconds == clients * LANDING_SECONDS
+
+    def test_pulsars_own_classes_run_once_per_minute(self) -> None:
+        """They count their calls, and a broker calls them once per minute."""
+        native = Candidate(name="native", changes={"strategy": "threshold", "compat": "4.2"})
+        steps = [step.wall_ms for step in course(hours(replace(BUSY, period_seconds=5), 0, 0.1), native) if step.result]
+        assert [later - earlier for earlier, later in pairwise(steps)] == [NATIVE_MS] * 5
 
     def test_halves_share_the_traffic(self) -> None:
         """The halves replace a split bundle, and together have its traffic."""
@@ -255,7 +246,7 @@ class TestOwnership:
         """A broker would refuse this split."""
         traffic = hours(BUSY, 0, 2)
         counts = traffic.counts.copy()
-        counts[:, :, 0] = 1
+        counts[:, 0] = 1
         assert whole(replace(traffic, counts=counts), EAGER_SPLITS).splits == 0
 
 
@@ -274,7 +265,7 @@ class TestEvents:
         owner[at:][owner[at:] == 0] = 1
         present = traffic.present.copy()
         present[at:, 0] = False
-        traffic = replace(owned(traffic, owner), present=present)
+        traffic = replace(traffic, owner=owner, present=present)
         plan_inputs = inputs(traffic, UNSPLIT)
         before, after = plan_inputs[at - 1].snapshot, plan_inputs[at].snapshot
         homes = {name: place_of(plan_inputs[at - 1], name) for name in before.bundles.names}
@@ -294,13 +285,10 @@ class TestEvents:
         owner, present = traffic.owner.astype(np.int64), traffic.present.copy()
         owner[20:25][owner[20:25] == 0] = -1
         present[20:25, 0] = False
-        excluded = dumped([{"broker_id": traffic.brokers[0], "code": "STALE", "detail": ""}])
-        members = traffic.members.copy()
-        members[20:25, CIRCUMSTANCES.index("excluded")] = len(traffic.texts)
-        traffic = owned(traffic, owner)
-        traffic = replace(traffic, present=present, members=members, texts=(*traffic.texts, excluded))
+        stale = (ExcludedBroker(broker_id=traffic.brokers[0], code="STALE"),)
+        traffic = replace(traffic, owner=owner, present=present, excluded=dict.fromkeys(range(20, 25), stale))
         plan_inputs = inputs(traffic, STILL)
-        assert plan_inputs[20].snapshot.excluded == (ExcludedBroker(broker_id=traffic.brokers[0], code="STALE"),)
+        assert plan_inputs[20].snapshot.excluded == stale
         assert len(plan_inputs[20].snapshot.bundles) < len(traffic.bundles)
         assert [place_of(plan_inputs[25], name) for name in traffic.bundles] == [
             place_of(plan_inputs[19], name) for name in traffic.bundles
@@ -317,61 +305,74 @@ class TestEvents:
         extra = np.where(np.arange(traffic.periods) < at, -1, traffic.owner[:, 0])[:, None]
         owner = np.concatenate([traffic.owner, extra, extra], axis=1).astype(np.int64)
         owner[at:, 0] = -1
-        order = np.argsort([*traffic.bundles, *children])
         wide = replace(
             traffic,
-            bundles=tuple(np.array([*traffic.bundles, *children])[order].tolist()),
-            rates=rates[:, order],
-            counts=np.concatenate([traffic.counts, traffic.counts[:, :1], traffic.counts[:, :1]], axis=1)[:, order],
-            short=rates[0, order],
-            long=rates[0, order],
-            samples=np.ones((len(order), 2), dtype=np.int64),
+            bundles=(*traffic.bundles, *children),
+            rates=rates,
+            owner=owner,
+            counts=np.concatenate([traffic.counts, traffic.counts[:1], traffic.counts[:1]]),
         )
         eager = Candidate(name="x", changes={"strategy": "threshold", "threshold_percent": 2.0, "split_enabled": False})
-        plan_inputs = inputs(owned(wide, owner[:, order]), eager)
+        plan_inputs = inputs(wide, eager)
         assert traffic.bundles[0] in plan_inputs[at - 1].snapshot.bundles.names
         assert traffic.bundles[0] not in plan_inputs[at].snapshot.bundles.names
         home = place_of(plan_inputs[at - 1], traffic.bundles[0])
         assert [place_of(plan_inputs[at], child) for child in children] == [home, home]
 
 
-class TestChunks:
-    """Chunks with warm-up, as Spark runs them."""
-
-    def test_sums_of_chunks_are_near_the_whole(self) -> None:
-        """The recorded settings: within 5 % in imbalance and 15 % in moves. Each chunk starts with the recorded
-        owners, which are the candidate's own, two hours earlier, because swings are stored for two hours.
-        """
-        traffic = traffic_of(frames(history(BUSY)), dtype=np.float64)
-        parts = [whole(chunk.traffic, PRESENT, warm=chunk.warm) for chunk in chunks(traffic, 120, 60)]
-        pieces, unbroken = CandidateMeasures.sum(parts), whole(traffic, PRESENT)
-        assert pieces.seconds == unbroken.seconds
-        assert pieces.imbalance == pytest.approx(unbroken.imbalance, rel=0.05)
-        assert pieces.moves == pytest.approx(unbroken.moves, rel=0.15)
-
-    def test_another_strategy_in_chunks(self) -> None:
-        """Each chunk begins with the ownership that was recorded, which is not the candidate's: over several worlds,
-        its imbalance is drawn towards that of the recorded settings. In a single world chance can be larger."""
-        other = Candidate(name="threshold", changes={"strategy": "threshold"})
-        pieces, unbroken, recorded = list[CandidateMeasures](), list[CandidateMeasures](), list[CandidateMeasures]()
-        for seed in range(1, 5):
-            traffic = traffic_of(frames(history(replace(BUSY, seed=seed))), dtype=np.float64)
-            pieces += [whole(chunk.traffic, other, warm=chunk.warm) for chunk in chunks(traffic, 240, 60)]
-            unbroken.append(whole(traffic, other))
-            recorded.append(whole(traffic, PRESENT))
-        cut, full, own = map(CandidateMeasures.sum, (pieces, unbroken, recorded))
-        assert cut.seconds == full.seconds
-        assert own.imbalance < cut.imbalance < full.imbalance
-        assert 0 < cut.moves < full.moves
+class TestDays:
+    """Measures by day and initial owners; the time that each cycle counts."""
 
     def test_days_are_told_apart(self) -> None:
-        """One result per counted day, and none for a day of warm-up only."""
+        """One result per run and day."""
         world = replace(BUSY, days=3, period_seconds=1800)
-        rows = backtest(dense(world), [STILL, PRESENT], warm=48)
+        rows = measured(dense(world), [STILL, PRESENT], placements=(0, 7))
         first = world.start_ms // 86_400_000
-        assert [(row.candidate, row.day) for row in rows] == [
-            (candidate.key, first + day) for candidate in (STILL, PRESENT) for day in (1, 2)
+        assert [(row.candidate, row.placement, row.day) for row in rows] == [
+            (candidate.key, placement, first + day)
+            for placement in (0, 7)
+            for candidate in (STILL, PRESENT)
+            for day in range(3)
         ]
+
+    def test_random_owners_stay_in_their_namespace(self) -> None:
+        """The brokers of a namespace exchange its bundles; each keeps as many."""
+        traffic = hours(BUSY, 0, 1)
+        places: list[dict[str, str]] = []
+
+        def note(_: Candidate, step: CandidateStep) -> None:
+            assert step.inputs is not None
+            places.append({name: place_of(step.inputs, name) for name in traffic.bundles})
+
+        measured(traffic, [STILL], placements=(7,), observe=note)
+        recorded = {name: traffic.brokers[int(traffic.owner[0, row])] for row, name in enumerate(traffic.bundles)}
+        assert places[0] == places[-1] != recorded
+        for owners in (recorded, places[0]):
+            pairs = sorted((namespace_of(name), broker) for name, broker in owners.items())
+            assert pairs == sorted((namespace_of(name), broker) for name, broker in recorded.items())
+
+    def test_a_gap_does_not_count(self) -> None:
+        """A cycle lasts until the next one, but not over a gap of hours."""
+        traffic = hours(replace(BUSY, period_seconds=300), 0, 4)
+        wall_ms = traffic.wall_ms.copy()
+        wall_ms[10:] += 2 * 3_600_000
+        late = replace(traffic, wall_ms=wall_ms, reported=np.tile(wall_ms[:, None], 5))
+        assert whole(late, STILL).seconds == 300.0 * traffic.periods
+
+    def test_cycles_out_of_order_are_refused(self) -> None:
+        first, second = list(inputs_of(hours(BUSY, 0, 0.1)))[:2]
+        with pytest.raises(HistoryError, match="order of time"):
+            backtest([second, first], [PRESENT], NO_COSTS)
+
+    def test_no_cycle_is_refused(self) -> None:
+        with pytest.raises(HistoryError, match="no recorded cycle"):
+            backtest([], [PRESENT], NO_COSTS)
+
+    def test_a_plugin_that_is_not_installed_is_refused(self) -> None:
+        """The message has its name."""
+        first = next(inputs_of(hours(BUSY, 0, 0.1)))
+        with pytest.raises(HistoryError, match="'ours' is not known here"):
+            backtest([replace(first, params=replace(first.params, strategy="ours"))], [PRESENT], NO_COSTS)
 
 
 class TestCandidates:
@@ -379,7 +380,7 @@ class TestCandidates:
 
     def test_text_and_back(self) -> None:
         """The text is a cell of a table."""
-        candidate = Candidate(name="x", changes={"strategy": "avg", "split_hit_count": 4}, cycle_seconds=120.0)
+        candidate = Candidate(name="x", changes={"strategy": "avg", "split_hit_count": 4})
         assert Candidate.from_json(candidate.to_json()) == candidate
 
     def test_the_same_settings_have_the_same_key(self) -> None:
@@ -387,16 +388,16 @@ class TestCandidates:
         one = Candidate(name="a", changes={"cpu_weight": 1.0, "strategy": "avg"})
         other = Candidate(name="b", changes={"strategy": "avg", "cpu_weight": 1.0})
         assert one.key == other.key
-        assert one.key != replace(one, cycle_seconds=60.0).key
+        assert one.key != replace(one, changes={}).key
 
     @pytest.mark.parametrize("changes", [{"split_hit_count": -1}, {"no_such": 1.0}, {"strategy": "best"}])
     def test_what_is_out_of_range_is_refused(self, changes: dict[str, float | str]) -> None:
         """The error comes before the first plan."""
         with pytest.raises(ConfigError):
-            backtest(hours(BUSY, 0, 1), [Candidate(name="x", changes=changes)])
+            measured(hours(BUSY, 0, 1), [Candidate(name="x", changes=changes)])
 
     def test_another_strategy_is_the_corrected_form(self) -> None:
         """This also holds if the recorded strategy was Pulsar's own class."""
-        base = replace(hours(BUSY, 0, 1).params, compat="4.2")
+        base = Parameters(compat="4.2")
         assert Candidate(name="x", changes={"strategy": "threshold"}).params(base).compat == "none"
         assert PRESENT.params(base).compat == "4.2"

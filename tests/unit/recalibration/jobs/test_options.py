@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,9 +44,8 @@ def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, ob
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        *(("--period", value) for value in ("nan", "inf", "-5", "0.001", "3601", "minute")),
+        *(("--placements", value) for value in ("0", "-1", "two")),
         ("--min-days", "1"),
-        ("--block-hours", "25"),
         *(("--master", value) for value in ("nonsense", "local[0]", "local[", "spark://")),
         ("--out", " "),
         ("--history", ""),
@@ -179,15 +177,15 @@ def test_folders_are_the_same_for_all_executors(
     [
         (
             "s3://b/c?endpoint_override=127.0.0.1:9000&scheme=http",
-            "s3://b/c/_work/x?endpoint_override=127.0.0.1:9000&scheme=http",
+            "s3://b/c/a/x?endpoint_override=127.0.0.1:9000&scheme=http",
         ),
-        ("s3://b/c/", "s3://b/c/_work/x"),
-        ("/folder/with?mark", "/folder/with?mark/_work/x"),
+        ("s3://b/c/", "s3://b/c/a/x"),
+        ("/folder/with?mark", "/folder/with?mark/a/x"),
     ],
 )
 def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
     """Otherwise the folder would become part of an option, and files would be at another place or endpoint."""
-    assert below(uri, "_work/x") == expected
+    assert below(uri, "a/x") == expected
 
 
 def test_a_place_with_options_writes_where_it_says(tmp_path: Path) -> None:
@@ -207,13 +205,14 @@ def test_a_file_that_could_not_be_written_leaves_no_part_behind(tmp_path: Path) 
 
 
 def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The output contains depth and days of the search. An omitted day is read, but not simulated."""
-    arguments = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
+    """The output contains depth and days of the search."""
+    depth = ("--points", "5", "--rounds", "1", "--seed", "7", "--placements", "2")
+    arguments = ("--history", str(history), "--out", "x", *depth)
     plan = explain(capsys, *arguments, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
-    assert (plan["points"], plan["rounds"], plan["seed"]) == (5, 1, 7)
+    assert [plan[name] for name in ("points", "rounds", "seed", "placements")] == [5, 1, 7, 2]
     assert explain(capsys, *arguments, "--min-days", "3")["refused"] is None
     assert plan["parameters"] == ["threshold_percent"]
-    assert (plan["days"], plan["left_out"], plan["blocks"]) == (DAYS, DAYS[:1], 8)
+    assert (plan["days"], plan["left_out"]) == (DAYS, DAYS[:1])
 
 
 def test_a_day_to_leave_out_that_is_none_of_them_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,15 +267,16 @@ def test_a_password_that_only_the_sidecars_have_is_not_needed(
 
 
 def test_rules_of_the_settings(history: Path) -> None:
-    """The job uses all rules of the sidecar, its cluster and cycle; without settings the defaults."""
-    loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
+    """The job uses all rules of the sidecar, its cluster and preference; without settings the defaults."""
+    values = "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5, prefer: balance"
+    loaded = load_settings(settings(history.parent, values))
     parsed = parser().parse_args(["--history", "h", "--out", "o"])
     options = options_of(parsed, loaded)
     rules = Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5, cluster="standalone")
-    assert options.adoption == replace(rules, interval_seconds=loaded.settings.cycle.interval)
-    assert options.rules.min_days == 2
+    assert options.adoption == rules
+    assert (options.rules.min_days, options.search.prefer) == (2, "balance")
     options = options_of(parsed, None)
-    assert (options.adoption, options.rules.min_days) == (Adoption(), 7)
+    assert (options.adoption, options.rules.min_days, options.search.prefer) == (Adoption(), 7, "calm")
 
 
 def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

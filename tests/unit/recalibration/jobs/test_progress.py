@@ -1,10 +1,9 @@
-"""Progress of a nightly run, and the files it leaves. These tests do not start Spark."""
+"""Progress of a nightly run. These tests do not start Spark."""
 
 from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +12,6 @@ from py4j.protocol import Py4JError
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.text_format import how_far
 from bundlekeel.recalibration.jobs.__main__ import Screen
-from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.jobs.session import report_crash, show_progress
 
 
@@ -43,9 +41,9 @@ def test_on_a_terminal_one_line_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.stderr", stream)
     for text in ("1 of 3 tasks", "2 of 3 tasks"):
         screen.show(text)
-    screen.tell("24 blocks")
+    screen.tell("24 candidates")
     pieces = stream.getvalue().split("\r\x1b[K")
-    assert pieces[:3] == ["", "1 of 3 tasks", "2 of 3 tasks"] and re.fullmatch(r"[\d:]{8} 24 blocks\n", pieces[3])
+    assert pieces[:3] == ["", "1 of 3 tasks", "2 of 3 tasks"] and re.fullmatch(r"[\d:]{8} 24 candidates\n", pieces[3])
 
 
 def test_elsewhere_lines_stay_and_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,15 +99,15 @@ def test_what_spark_computes_is_watched_until_it_ends() -> None:
         context.stage = 6
         while "pass 2" not in lines[-1]:
             pass
-        begin("capacity of brokers")
+        begin("other placements")
         context.stage = 7
-        while "capacity" not in lines[-1]:
+        while "placements" not in lines[-1]:
             pass
     count = len(lines)
     steps = [text.partition(",")[0] for text in lines[:2]]
     assert steps == ["reading the days: 1 of 8 tasks", "reading the days: 2 of 8 tasks"]
-    assert lines[-1].startswith("capacity of brokers: ")
-    assert context.described == ["reading the days", "capacity of brokers"]
+    assert lines[-1].startswith("other placements: ")
+    assert context.described == ["reading the days", "other placements"]
     assert len(lines) == count
 
 
@@ -120,15 +118,3 @@ def test_output_of_spark_is_shown_only_after_a_crash() -> None:
         with pytest.raises(type(error)), report_crash(io.BytesIO(b"java.lang.OutOfMemoryError"), lines.append):
             raise error
         assert lines == expected
-
-
-def test_a_folder_that_was_made_for_one_run_is_gone_with_it(tmp_path: Path) -> None:
-    """The folder of another active run stays, and so do other files."""
-    place = OutputFolder(str(tmp_path))
-    for name in ("_work/one/a", "_work/two/b", "2026-11-24/report.html"):
-        place.write(name, b"x")
-    place.remove("_work/one")
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["b", "report.html"]
-    place.remove("_work/two")
-    place.remove("_work/two")
-    assert [path.name for path in tmp_path.iterdir()] == ["2026-11-24"]

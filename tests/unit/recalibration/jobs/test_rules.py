@@ -14,17 +14,13 @@ from bundlekeel.recalibration.jobs.rules import (
     BadDays,
     DayFigures,
     HistoryRules,
-    JudgedDay,
     TooLittleHistory,
     accept,
     day_of,
     find_liars,
     find_parallel_leaders,
     judge,
-    usual_interval,
-    without_hits,
 )
-from bundlekeel.recalibration.rules.thresholds import HIT_COUNTS
 
 
 def day(date: str, **figures: object) -> DayFigures:
@@ -203,11 +199,3 @@ def test_little_is_no_ground_to_accuse() -> None:
     blank = cluster()
     blank["usage"][blank["broker"] == 3] = np.nan
     assert find_liars(NAMES, blank) == {}
-
-
-def test_hits_count_only_where_cycles_are_as_long() -> None:
-    """The middle day tells how long a recorded cycle is; a fifth of it makes no difference."""
-    good = [JudgedDay(day=day("2023-11-14", interval_seconds=each), verdict="good") for each in (300.0, 60.0, 61.0)]
-    assert usual_interval(good) == 61.0
-    assert not without_hits(60.0, 61.0) and not without_hits(72.0, 61.0)
-    assert all(tuple(without_hits(*pair)) == HIT_COUNTS for pair in ((60.0, 10.0), (300.0, 61.0), (60.0, 300.0)))

@@ -36,5 +36,5 @@ def test_a_signal_in_the_middle_of_a_line_ends_the_run() -> None:
             before, now = now, waiting(job.stderr.fileno())
         job.send_signal(signal.SIGTERM)
         text = job.stderr.read()
-    assert text.endswith(b" SIGTERM: the run ends; its temporary files are removed\n"), text[-500:]
+    assert text.endswith(b" SIGTERM: the run ends\n"), text[-500:]
     assert job.returncode == 143
