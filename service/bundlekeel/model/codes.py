@@ -126,6 +126,10 @@ class Code(ExplainedCode):
         "FrozenIntent",
         "an earlier leader left a move of this bundle unfinished; the bundle stays until its owner is known",
     )
+    SERVED_TWICE = (
+        "ServedTwice",
+        "two brokers serve topics of the bundle at the same time, so messages can be lost; it does not move",
+    )
     EXCLUDED = "Excluded", "the settings or an operator exclude the bundle, or its broker, from moves"
     NOT_TAKEN_OVER = (
         "NotTakenOver",

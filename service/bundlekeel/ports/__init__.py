@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from bundlekeel.model.channel_states import RejectedUnit
 from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.double_service import ServedTwice
 from bundlekeel.model.extensible import BundleLoads
 from bundlekeel.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Floats, Owner, TopicLoad
 from bundlekeel.model.members import Member
@@ -91,7 +92,7 @@ class RawClusterView:
     `mode`: load manager of the brokers: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable
     load reports, sorted by broker id. `excluded`: registered brokers without a usable report. `endpoints`: addresses by
     broker id. `generation`: grows with each change. `awaited`: brokers whose load is only an estimate for a few seconds
-    more.
+    more. `served_twice`: bundles with topics that two brokers serve; the leader knows them from counters.
     """
 
     wall_ms: int
@@ -102,6 +103,12 @@ class RawClusterView:
     excluded: tuple[ExcludedBroker, ...] = ()
     endpoints: Mapping[str, BrokerEndpoint]
     awaited: tuple[str, ...] = ()
+    served_twice: tuple[ServedTwice, ...] = ()
+
+    @property
+    def bundles_served_twice(self) -> frozenset[str]:
+        """Names of the bundles in `served_twice`."""
+        return frozenset(item.bundle for item in self.served_twice)
 
 
 class LoadSource(Protocol):

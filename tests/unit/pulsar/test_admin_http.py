@@ -76,6 +76,26 @@ async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, mak
     assert len(kit.telemetry.timed) == 3
 
 
+async def test_counters_of_a_broker_that_left_the_registry_are_read_without_the_token(
+    brokers: HttpBrokers, make: Callable[..., Kit]
+) -> None:
+    """Another process may have its address by then. Redirects are not followed, and no other request is sent there."""
+    kit, (first, *others) = make(TokenSource("canary")), brokers.ids
+    left = brokers.endpoints()[first]
+    kit.admin.set_endpoints({name: endpoint for name, endpoint in brokers.endpoints().items() if name in others})
+    brokers.script(0, lambda _request: Answer(body=b"process_cpu_seconds_total 3\n"), redirect(f"http://{others[0]}"))
+    (reading,) = await kit.admin.counters(left)
+    assert reading.cpu_seconds == 3
+    with pytest.raises(AdminApiError):
+        await kit.admin.counters(left)
+    with pytest.raises(AdminUnreachable, match="not registered"):
+        await kit.admin.cpu_seconds(first)
+    assert [(request.target, "authorization" in request.headers) for request in brokers.seen] == [
+        ("/metrics/", False),
+        ("/metrics/", False),
+    ]
+
+
 async def test_a_redirect_keeps_the_body(brokers: HttpBrokers) -> None:
     """A body reaches the last hop unchanged."""
     telemetry = Recorder()

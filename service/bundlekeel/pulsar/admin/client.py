@@ -165,13 +165,17 @@ class HttpBrokerAdmin:
         """Return counters of the broker's topics from its Prometheus page (`ports.TopicCounters`).
 
         With the extensible load manager this changes the broker's load averages, as each scrape by Prometheus does.
+        A broker that is not registered any more gets no token.
         """
         started = self._clock.wall_ms()
         call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines(), gzip=True)
-        reply = await self.http.read(call, at=broker.broker_id)
+        if broker.broker_id in self.http.hosts.brokers():
+            answer = (await self.http.read(call, at=broker.broker_id)).answer
+        else:
+            answer = await self.http.read_unregistered(call, broker)
         ended = self._clock.wall_ms()
         what = f"counters of {broker.broker_id}"
-        return [await decoded_answer(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
+        return [await decoded_answer(what, decode_counters, answer, from_ms=started, to_ms=ended)]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Return all bundles of the broker, sorted, also those without topics, which load reports omit."""
