@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from bundlekeel.model.double_service import ServedTwice
 from bundlekeel.model.errors import CodecError, SnapshotError, StoreError
 from bundlekeel.model.load import (
     AdvertisedListener,
@@ -48,6 +49,7 @@ class MemoryLoadSource(Generations):
     def __init__(self, clock: Clock, *, mode: str = "modular") -> None:
         super().__init__()
         self.mode = mode
+        self.served_twice: tuple[ServedTwice, ...] = ()
         self.suspended = False
         self.averages: dict[str, BundleAverages] = {}
         self.started = self.closed = False
@@ -111,6 +113,7 @@ class MemoryLoadSource(Generations):
             reports=tuple(self._reports[broker_id] for broker_id in sorted(self._reports)),
             excluded=tuple(self._excluded[broker_id] for broker_id in sorted(self._excluded)),
             endpoints=dict(sorted(self._endpoints.items())),
+            served_twice=self.served_twice,
         )
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:

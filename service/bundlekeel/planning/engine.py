@@ -72,7 +72,8 @@ class PlanResult:
 def plan(inputs: PlanInput) -> PlanResult:
     """Return the plan for a snapshot. If nothing can be planned, its verdict contains the reason."""
     snapshot, params, guard = inputs.snapshot, inputs.params, inputs.guard
-    snapshot.bundles.rows_named({*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
+    named = {*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen, *guard.served_twice}
+    snapshot.bundles.rows_named(named)
     ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, guard, params)
     relocation = Relocation() if stopped(hold) else _relocate(inputs, ledger, hold)

@@ -86,6 +86,7 @@ def limited(bundle: str, ago_ms: int) -> GuardState:
         (GuardState(pinned={A: NOW_MS + 1}), {}, Code.PINNED),
         (GuardState(pinned={A: NOW_MS}), {}, None),
         (GuardState(frozen=frozenset({A})), {}, Code.FROZEN_INTENT),
+        (GuardState(frozen=frozenset({A}), served_twice=frozenset({A})), {}, Code.SERVED_TWICE),
         (GuardState(), {"in_books": frozenset({A})}, Code.IN_TRANSIT),
         (GuardState(), {"params": {"excluded_namespaces": ("t/ns",)}}, Code.EXCLUDED),
         (GuardState(), {"params": {"excluded_namespaces": ("t/n",)}}, None),

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from bundlekeel.leader.cycle import transitions
+from bundlekeel.leader.cycle.double_service import DoubleServiceWatch
 from bundlekeel.leader.cycle.effects import Effects
 from bundlekeel.leader.cycle.external_moves import ExternalMoveWatch
 from bundlekeel.leader.cycle.external_splits import SplitWatch
@@ -131,6 +132,7 @@ class Cycle:
     def __post_init__(self) -> None:
         self.progress_boot = self.clock.boot()
         self._broker_splits = SplitWatch(self.config, self.journal.append, self.telemetry)
+        self._double_service = DoubleServiceWatch(self.journal.append, self.telemetry)
 
     @property
     def cycle_state(self) -> CycleState:
@@ -248,6 +250,7 @@ class Cycle:
         self.config.demand_configuration_store()
         self.gate.see(picture)
         self._broker_splits.look(picture, takeover)
+        self._double_service.look(picture)
         self.status.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
         self.status.snapshot = snapshot = await self.drains.complete(snapshot, picture)
         await self.policies.refresh(snapshot)
@@ -289,6 +292,7 @@ class Cycle:
         guard = GuardState(
             recent=state.recent,
             frozen=self.shared_state.frozen,
+            served_twice=self.picture.bundles_served_twice if self.picture is not None else frozenset(),
             split_failed=state.split_failed,
             quarantined=state.effects.quarantined(now),
             taken_over=namespaces_of(self.shared_state.takeover),

@@ -64,6 +64,8 @@ class MovePorts:
     metadata: Metadata
     clock: Clock
     load_manager: Callable[[], str] = _modular
+    served_twice: Callable[[], frozenset[str]] = frozenset
+    """Returns the bundles with topics that two brokers serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ _CODES = (
     Code.UNSETTLED,
     Code.IN_TRANSIT,
     Code.FROZEN_INTENT,
+    Code.SERVED_TWICE,
 )
 
 
@@ -197,6 +198,7 @@ def _single_bundle_codes(
     codes.update(dict.fromkeys(unsettled, Code.UNSETTLED))
     codes.update(dict.fromkeys(in_books, Code.IN_TRANSIT))
     codes.update(dict.fromkeys(state.frozen, Code.FROZEN_INTENT))
+    codes.update(dict.fromkeys(state.served_twice, Code.SERVED_TWICE))
     return codes
 
 

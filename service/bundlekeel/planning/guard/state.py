@@ -41,7 +41,8 @@ class GuardState:
     """Input of the guard (the rules that limit moves) in addition to the snapshot. All times are Unix ms.
 
     `recent`: last move of each bundle. `recent_brokers`: time at which a broker lost an unknown bundle. `frozen`:
-    bundles that an earlier leader began to move, with unknown result. `pinned`: expiry by bundle of pins (operators'
+    bundles that an earlier leader began to move, with unknown result. `served_twice`: bundles with topics that two
+    brokers serve. `pinned`: expiry by bundle of pins (operators'
     rules that a bundle stays); 0: never. `split_failed`: failed splits by bundle. `last_hour`: moves started in the
     last hour, oldest first.
 
@@ -60,6 +61,7 @@ class GuardState:
     recent: Mapping[str, RecentMove] = field(default_factory=dict)
     recent_brokers: Mapping[str, int] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    served_twice: frozenset[str] = frozenset()
     pinned: Mapping[str, int] = field(default_factory=dict)
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
     last_hour: tuple[BegunMove, ...] = ()

@@ -315,6 +315,7 @@ def _obstacles(inputs: Situation, ledger: Ledger) -> dict[str, tuple[Code, str]]
         **dict.fromkeys(ledger.not_yet_reported_bundles(inputs.params, now), (Code.UNSETTLED, "")),
         **dict.fromkeys(under_way, (Code.IN_TRANSIT, "")),
         **dict.fromkeys(guard.frozen, (Code.FROZEN_INTENT, "")),
+        **dict.fromkeys(guard.served_twice, (Code.SERVED_TWICE, "")),
     }
 
 
