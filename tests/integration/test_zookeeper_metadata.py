@@ -265,3 +265,26 @@ async def test_n_p_owners_are_refused_once_the_brokers_use_another_store(client:
     put(store, MIGRATION, phase("COMPLETED"))
     with pytest.raises(StoreMigrated, match="oxia://o:6648/mig"):
         await ZkOwnership(client).owner(BUNDLE)
+
+
+async def test_scalable_topics_of_a_bundle(metadata: ZkMetadata, store: KazooClient) -> None:
+    """Pulsar 5.0: the topic and its segments; before its first scalable topic, the store is read once for them."""
+    whole = "t/ns/0x00000000_0xffffffff"
+    store.create("/managed-ledgers/t/ns/persistent/a%2Fb", makepath=True)
+    assert await metadata.topics(whole) == ["persistent://t/ns/a/b"]
+    assert await metadata.segments("topic://t/ns/hot") == []
+    store.create("/topics/t/ns/hot", makepath=True)
+    for descriptor in ("0000-7fff-0", "8000-ffff-1", "unknown"):
+        store.create(f"/managed-ledgers/t/ns/segment/hot/{descriptor}", makepath=True)
+    segments = ["segment://t/ns/hot/0000-7fff-0", "segment://t/ns/hot/8000-ffff-1"]
+
+    async def topics() -> bool:
+        return await metadata.topics(whole) == ["persistent://t/ns/a/b", *segments, "topic://t/ns/hot"]
+
+    for _ in range(50):
+        if await topics():
+            break
+        await asyncio.sleep(0.1)
+    assert await topics()
+    assert await metadata.segments("topic://t/ns/hot") == segments
+    assert await metadata.partitions(segments[0]) == 0

@@ -201,6 +201,11 @@ class MemoryMetadata:
         topics = [(text, parse_topic(text)) for text in sorted(self.topic_names)]
         return [text for text, topic in topics if topic.namespace == name.namespace and name.covers(topic.hash)]
 
+    async def segments(self, topic: str) -> list[str]:
+        self._enter()
+        names = [text for text in sorted(self.topic_names) if text.startswith("segment://")]
+        return [text for text in names if str(parse_topic(text).scalable_topic) == topic]
+
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         self._enter()
         if self.clusters is not None and cluster not in self.clusters:

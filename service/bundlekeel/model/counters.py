@@ -109,7 +109,6 @@ def measured(
         np.add.at(replicated, bundle[mine], after.replicated[mine])
     counts[:, 0] = np.bincount(bundle[mine & after.topic], minlength=len(bundles))
     np.add.at(counts[:, 1:], bundle[mine], after.sessions[mine])
-    grew: NDArray[np.bool_] = (passed > 0).any(axis=1)
     whole = np.ones(len(bundles), dtype=bool)
     whole[bundle[mine & ~complete]] = False
     cpu, least = None, 0.0
@@ -127,7 +126,9 @@ def measured(
         cpu_cores=cpu,
         direct_memory_bytes=after.direct_memory_bytes,
         least_cores=least,
-        growth=growth_of((before.to_ms, after.from_ms), bundles, bundle, after.hashes, grew, complete),
+        growth=growth_of(
+            (before.to_ms, after.from_ms), bundles, bundle, after.hashes, passed.max(axis=1) > 0, complete
+        ),
     )
 
 

@@ -171,7 +171,12 @@ class Metadata(Protocol):
         """Return the broker id of Pulsar's own load-manager leader, or None."""
 
     async def topics(self, bundle: str) -> list[str]:
-        """Return the bundle's persistent topics in the metadata store: full names, partitions included."""
+        """Return the bundle's topics in the metadata store: full names of persistent topics, partitions included, and
+        of scalable topics and segments.
+        """
+
+    async def segments(self, topic: str) -> list[str]:
+        """Return the full names of the segments of a scalable topic (full name), sorted; sealed ones included."""
 
     async def tenants(self) -> list[str]:
         """Return all tenants, sorted, including those without namespaces."""

@@ -130,8 +130,14 @@ async def why(name: str, why_input: WhyInput) -> WhyView:
     if bundle == name:
         return replace(answer, kind="bundle", name=name)
     topic = await topic_named(name, why_input.metadata)
-    absent = "" if await exists(topic, why_input.metadata) else f"there is no topic {topic} yet; of its bundle: "
-    return replace(answer, kind="topic", name=name, sentence=f"{absent}{answer.sentence}")
+    before = ""
+    if not await exists(topic, why_input.metadata):
+        before = f"there is no topic {topic} yet; of its bundle: "
+    elif topic.domain == "topic":
+        before = (
+            f"each segment of {topic} has its own bundle (`bundlekeel where {topic}`); of its controller's bundle: "
+        )
+    return replace(answer, kind="topic", name=name, sentence=f"{before}{answer.sentence}")
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,12 +30,12 @@ from bundlekeel.pulsar.admin.hosts import InsecureRedirect
 from bundlekeel.pulsar.admin.routes import AdminRoute
 from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
 from bundlekeel.settings.token_source import TokenSource
-from tests.support.admin_kit import Kit, brokers, redirect, self_signed, unload  # brokers: a fixture
+from tests.support.admin_kit import Kit, brokers, kit, redirect, self_signed, unload  # brokers, kit: fixtures
 from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder
 from tests.support.http_brokers import Answer, HttpBrokers, Seen, answer
 from tests.support.memory_source import RealClock
 
-__all__ = ["brokers"]
+__all__ = ["brokers", "kit"]
 TRACE = (
     "\n --- An unexpected error occurred in the server ---\n\nMessage: Failed to unload\n\nStacktrace:\n\n"
     "java.lang.RuntimeException: secret internals\n\tat org.apache.pulsar.broker.Foo.bar(Foo.java:1)\n"
@@ -52,12 +53,12 @@ async def make(brokers: HttpBrokers) -> AsyncIterator[Callable[..., Kit]]:
         return kits[-1]
 
     yield build
-    for kit in kits:
-        await kit.admin.close()
-    counted = sum(kit.telemetry.total("admin_requests_total") for kit in kits)
-    unsent = sum(kit.telemetry.total("admin_requests_total", code="unreachable") for kit in kits)
+    for one in kits:
+        await one.admin.close()
+    counted = sum(one.telemetry.total("admin_requests_total") for one in kits)
+    unsent = sum(one.telemetry.total("admin_requests_total", code="unreachable") for one in kits)
     assert counted - unsent == len(brokers.seen), "every request on the wire is counted, and what was not sent apart"
-    assert sum(len(kit.telemetry.timed) for kit in kits) == len(brokers.seen), "and only those have a time"
+    assert sum(len(one.telemetry.timed) for one in kits) == len(brokers.seen), "and only those have a time"
 
 
 async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
@@ -94,6 +95,46 @@ async def test_counters_of_a_broker_that_left_the_registry_are_read_without_the_
         ("/metrics/", False),
         ("/metrics/", False),
     ]
+
+
+SEGMENTS = {
+    "controllerBroker": "b:1",
+    "segments": {
+        "0": {"name": "segment://t1/seg/a b/0000-7fff-0", "state": "ACTIVE", "ownerBroker": "b:2"},
+        "1": {"name": "segment://t1/seg/a b/8000-ffff-1", "state": "ACTIVE", "ownerBroker": None},
+        "2": {"name": "segment://t1/seg/a b/c/8000-ffff-1", "state": "SEALED", "ownerBroker": "http://b:3"},
+    },
+}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+async def test_a_claim_of_a_segment_is_a_read_of_its_topic_at_the_controller(
+    brokers: HttpBrokers, kit: Kit, listed: bool
+) -> None:
+    """Any broker redirects to the controller. It looks up all segments, so the request needs a permit."""
+    segments = list(SEGMENTS["segments"].values()) if listed else SEGMENTS["segments"]  # type: ignore[attr-defined]
+    body = json.dumps(SEGMENTS | {"segments": segments}).encode()
+    brokers.script(0, redirect(f"http://{brokers.ids[1]}"))
+    brokers.script(1, lambda _request: Answer(body=body))
+    name = "segment://t1/seg/a b/0000-7fff-0"
+    assert await kit.admin.claim(name, broker_id=brokers.ids[0], permit=kit.permit) == "b:2"
+    assert [request.target for request in brokers.seen] == ["/admin/v2/scalable/t1/seg/a%20b/stats"] * 2
+    assert kit.permit.asked == 4, "before connecting, and again right before each request leaves"
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"segments":5}', b'{"segments":[5,{"name":5}]}', json.dumps(SEGMENTS).encode()]
+)
+async def test_a_segment_without_owner(brokers: HttpBrokers, kit: Kit, body: bytes) -> None:
+    brokers.always(0, lambda _request: Answer(body=body))
+    with pytest.raises(AdminFault, match="names no owner of segment://t1/seg/a b/8000-ffff-1"):
+        await kit.admin.claim("segment://t1/seg/a b/8000-ffff-1", broker_id=brokers.ids[0], permit=kit.permit)
+
+
+async def test_a_name_that_is_not_a_segment_is_not_claimed(brokers: HttpBrokers, kit: Kit) -> None:
+    with pytest.raises(AdminRefused, match="is not the name of a segment"):
+        await kit.admin.claim("segment://t1/seg/a", broker_id=brokers.ids[0], permit=kit.permit)
+    assert brokers.seen == []
 
 
 async def test_a_redirect_keeps_the_body(brokers: HttpBrokers) -> None:
