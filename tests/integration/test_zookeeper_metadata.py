@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from bundlekeel.model.errors import CodecError, StaleWrite, StoreError, StoreMigrated
+from bundlekeel.model.scalable import Segment
 from bundlekeel.pulsar.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
 from bundlekeel.pulsar.zookeeper.metadata import ZkMetadata, ZkOwnership
 from dev.cluster import Cluster
@@ -288,3 +289,27 @@ async def test_scalable_topics_of_a_bundle(metadata: ZkMetadata, store: KazooCli
     assert await topics()
     assert await metadata.segments("topic://t/ns/hot") == segments
     assert await metadata.partitions(segments[0]) == 0
+
+
+async def test_layouts_of_scalable_topics_are_watched(metadata: ZkMetadata, store: KazooClient) -> None:
+    """A split changes the layout: the next call returns it. An unreadable layout hides no other one."""
+    assert await metadata.layouts() == []
+    store.create("/topics/t/ns/hot", LAYOUT, makepath=True)
+    store.create("/topics/t/ns/bad", b"{")
+    await eventually_equal(metadata, [Segment(name="segment://t/ns/hot/0000-ffff-0", changed_ms=0)])
+    store.set("/topics/t/ns/hot", LAYOUT.replace(b'"sealedAtMs":0', b'"sealedAtMs":7'))
+    await eventually_equal(metadata, [Segment(name="segment://t/ns/hot/0000-ffff-0", changed_ms=7)])
+    store.delete("/topics/t/ns/hot")
+    await eventually_equal(metadata, [])
+
+
+LAYOUT = b'{"epoch":0,"segments":{"0":{"hashRange":{"start":0,"end":65535},"state":"ACTIVE","sealedAtMs":0}}}'
+
+
+async def eventually_equal(metadata: ZkMetadata, expected: list[Segment]) -> None:
+    """Wait until the layouts are as expected."""
+    for _ in range(50):
+        if await metadata.layouts() == expected:
+            return
+        await asyncio.sleep(0.1)
+    assert await metadata.layouts() == expected

@@ -20,6 +20,7 @@ from bundlekeel.model.load import (
 from bundlekeel.model.migration import StoreMigration
 from bundlekeel.model.names import parse_bundle, parse_topic
 from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.model.scalable import Segment
 from bundlekeel.ports import Clock, PolicyRecords, RawClusterView
 from tests.support.generations import Generations
 
@@ -154,6 +155,7 @@ class MemoryMetadata:
         self.bundle_boundaries: dict[str, list[int]] = {}
         self.partition_counts: dict[str, int] = {}
         self.topic_names: set[str] = set()
+        self.scalable: list[Segment] = []
         self.leader: str | None = None
         self.suspended = False
         self.tenant_names: set[str] = set()
@@ -200,6 +202,10 @@ class MemoryMetadata:
         name = parse_bundle(bundle)
         topics = [(text, parse_topic(text)) for text in sorted(self.topic_names)]
         return [text for text, topic in topics if topic.namespace == name.namespace and name.covers(topic.hash)]
+
+    async def layouts(self) -> list[Segment]:
+        self._enter()
+        return self.scalable
 
     async def segments(self, topic: str) -> list[str]:
         self._enter()

@@ -126,6 +126,10 @@ class Code(ExplainedCode):
         "FrozenIntent",
         "an earlier leader left a move of this bundle unfinished; the bundle stays until its owner is known",
     )
+    SEGMENTS_CHANGED = (
+        "SegmentsChanged",
+        "Pulsar split or merged a segment of a scalable topic in the bundle less than a minute ago",
+    )
     SERVED_TWICE = (
         "ServedTwice",
         "two brokers serve topics of the bundle at the same time, so messages can be lost; it does not move",

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote_plus
 
 from bundlekeel.model.errors import CodecError, ConfigError, NotFound
 from bundlekeel.model.numbers import MAX_INT, integer
@@ -157,6 +158,11 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.namespace}/{self.local}"
+
+    @property
+    def encoded(self) -> str:
+        """Return the local name as Pulsar writes it into a path of the store (`java.net.URLEncoder`, UTF-8)."""
+        return quote_plus(self.local, safe="*").replace("~", "%7E")
 
     @property
     def partition(self) -> int:

@@ -19,6 +19,7 @@ from bundlekeel.model.load import BrokerEndpoint, BrokerReport, BundleAverages, 
 from bundlekeel.model.members import Member
 from bundlekeel.model.migration import StoreMigration
 from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.model.scalable import Segment
 from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.ports.extensible import (
     Channel,
@@ -177,6 +178,9 @@ class Metadata(Protocol):
 
     async def segments(self, topic: str) -> list[str]:
         """Return the full names of the segments of a scalable topic (full name), sorted; sealed ones included."""
+
+    async def layouts(self) -> list[Segment]:
+        """Return the segments of all scalable topics, sealed ones included."""
 
     async def tenants(self) -> list[str]:
         """Return all tenants, sorted, including those without namespaces."""

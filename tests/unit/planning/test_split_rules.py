@@ -277,6 +277,7 @@ def test_bundles_that_are_left_as_they_are() -> None:
     for guard, code in (
         (GuardState(frozen=frozenset({BIG})), "FrozenIntent"),
         (GuardState(served_twice=frozenset({BIG})), "ServedTwice"),
+        (GuardState(segments_changed={BIG: NOW_MS - 59_999}), "SegmentsChanged"),
         (GuardState(pinned={BIG: NOW_MS + 1}), "Pinned"),
         (GuardState(pinned={BIG: NOW_MS - 1}), ""),
         (GuardState(split_failed={BIG: SplitFailed(at_ms=NOW_MS - 1000, code="DominantTopic")}), "DominantTopic"),

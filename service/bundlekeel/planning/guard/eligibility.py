@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,8 @@ class Codes(Mapping[int, Code]):
         return rows
 
 
+# A bundle stays for this long after Pulsar split or merged a segment in it, until counters show its new load.
+SEGMENTS_REST_MS: Final = 60_000
 # Obstacles of a bundle. If several apply, the last one in this order is reported.
 _CODES = (
     Code.OUTSIDE_WINDOW,
@@ -64,6 +67,7 @@ _CODES = (
     Code.NOT_TAKEN_OVER,
     Code.SYSTEM_BUNDLE,
     Code.SPLITTING,
+    Code.SEGMENTS_CHANGED,
     Code.COOL_DOWN,
     Code.PINNED,
     Code.UNSETTLED,
@@ -145,7 +149,14 @@ def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
     """Return the time (Unix ms) at which a bundle's obstacle ends; 0: unknown."""
     if code is Code.COOL_DOWN:
         return state.recent[name].at_ms + rest_ms(state, params, name)
+    if code is Code.SEGMENTS_CHANGED:
+        return state.segments_changed[name] + SEGMENTS_REST_MS
     return state.pinned[name] if code is Code.PINNED else 0
+
+
+def resting_segments(state: GuardState, now_ms: int) -> list[str]:
+    """Return the bundles with a segment that Pulsar split or merged less than `SEGMENTS_REST_MS` ago."""
+    return [name for name, at_ms in state.segments_changed.items() if at_ms > now_ms - SEGMENTS_REST_MS]
 
 
 def rest_ms(state: GuardState, params: Parameters, bundle: str) -> int:
@@ -189,11 +200,14 @@ def _traffic_sum(traffic: Floats) -> Floats:
 def _single_bundle_codes(
     state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str], unsettled: frozenset[str]
 ) -> dict[str, Code]:
-    codes = {
-        name: Code.COOL_DOWN
-        for name, moved in state.recent.items()
-        if moved.at_ms > now_ms - rest_ms(state, params, name)
-    }
+    codes = dict.fromkeys(resting_segments(state, now_ms), Code.SEGMENTS_CHANGED)
+    codes.update(
+        {
+            name: Code.COOL_DOWN
+            for name, moved in state.recent.items()
+            if moved.at_ms > now_ms - rest_ms(state, params, name)
+        }
+    )
     codes.update({name: Code.PINNED for name, expiry in state.pinned.items() if not expiry or expiry > now_ms})
     codes.update(dict.fromkeys(unsettled, Code.UNSETTLED))
     codes.update(dict.fromkeys(in_books, Code.IN_TRANSIT))

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from urllib.parse import quote_plus, unquote_plus
+from urllib.parse import unquote_plus
 
 import msgspec
 
 from bundlekeel.model.errors import CodecError, StoreError
 from bundlekeel.model.load import Owner
 from bundlekeel.model.migration import NO_MIGRATION, StoreMigration
-from bundlekeel.model.names import TopicName, is_segment, parse_bundle, parse_topic
+from bundlekeel.model.names import TopicName, parse_bundle, parse_topic
+from bundlekeel.model.scalable import Segment
 from bundlekeel.ports import PolicyRecords
 from bundlekeel.pulsar.formats.external_input import read
 from bundlekeel.pulsar.formats.records import (
@@ -25,13 +26,12 @@ from bundlekeel.pulsar.formats.records import (
 from bundlekeel.pulsar.work import bounded
 from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
 from bundlekeel.pulsar.zookeeper.policies import ZkPolicies
+from bundlekeel.pulsar.zookeeper.scalable import ZkScalableTopics
 
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
 MANAGED_LEDGERS = "/managed-ledgers"
-# Scalable topics (Pulsar 5.0) by tenant and namespace. Their segments are below MANAGED_LEDGERS.
-SCALABLE_TOPICS = "/topics"
 # Path of the state of a store migration (`MigrationState.MIGRATION_FLAG_PATH`), in the store that the brokers leave.
 MIGRATION = "/pulsar/migration-coordinator/migration"
 # The modular load manager's leader, and the extensible one's.
@@ -77,8 +77,7 @@ class ZkMetadata:
         self._opened: ZkClient | None = None
         self._migration = NO_MIGRATION
         self._migration_watch = False
-        # Whether the store contains scalable topics; False: a watch waits for the first one; None: not known.
-        self._scalable: bool | None = None
+        self._scalable = ZkScalableTopics(metadata)
         metadata.add_listener(self._on_connection)
         self._read(configuration)
 
@@ -121,7 +120,7 @@ class ZkMetadata:
             return 0
         if name.scalable:
             return 0
-        path = f"{PARTITIONED_TOPICS}/{name.namespace}/{name.domain}/{encode_local(name.local)}"
+        path = f"{PARTITIONED_TOPICS}/{name.namespace}/{name.domain}/{name.encoded}"
         node = await self._configuration.get(path)
         if node is None:
             return 0
@@ -150,7 +149,7 @@ class ZkMetadata:
             TopicName(domain="persistent", namespace=name.namespace, local=unquote_plus(encoded))
             for encoded in ledgers or ()
         ]
-        topics += await self._scalable_topics(name.namespace)
+        topics += await self._scalable.names(name.namespace)
         names = []
         for index, topic in enumerate(topics, start=1):
             if name.covers(topic.hash):
@@ -161,39 +160,11 @@ class ZkMetadata:
 
     async def segments(self, topic: str) -> list[str]:
         """Return the segments of a scalable topic, sorted. Raises StoreError, or ValueError for other names."""
-        return sorted(map(str, await self._segments(parse_topic(topic)))) if await self._has_scalable_topics() else []
+        return sorted(map(str, await self._scalable.segments(parse_topic(topic))))
 
-    async def _scalable_topics(self, namespace: str) -> list[TopicName]:
-        """Return the scalable topics of a namespace and their segments."""
-        if not await self._has_scalable_topics():
-            return []
-        listing = await self._metadata.children(f"{SCALABLE_TOPICS}/{namespace}") or ()
-        topics = [TopicName(domain="topic", namespace=namespace, local=unquote_plus(encoded)) for encoded in listing]
-        segments = await bounded([partial(self._segments, topic) for topic in topics])
-        return [*topics, *(segment for item in segments for segment in item)]
-
-    async def _segments(self, topic: TopicName) -> list[TopicName]:
-        path = f"{MANAGED_LEDGERS}/{topic.namespace}/segment/{encode_local(topic.local)}"
-        return [
-            TopicName(domain="segment", namespace=topic.namespace, local=f"{topic.local}/{descriptor}")
-            for descriptor in await self._metadata.children(path) or ()
-            if is_segment(f"{topic.local}/{descriptor}")
-        ]
-
-    async def _has_scalable_topics(self) -> bool:
-        """Return whether the store contains scalable topics. If not, a watch avoids further reads (Pulsar 4)."""
-        if self._scalable is None:
-            self._scalable = False
-            try:
-                if await self._metadata.exists(SCALABLE_TOPICS, self._on_scalable) is not None:
-                    self._scalable = True
-            except StoreError:
-                self._scalable = None
-                raise
-        return self._scalable is True
-
-    def _on_scalable(self) -> None:
-        self._scalable = None
+    async def layouts(self) -> list[Segment]:
+        """Return the segments of all scalable topics, sealed ones included. Raises StoreError."""
+        return await self._scalable.layouts()
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         """Return isolation policies, failure domains and anti-affinity groups. Raises StoreError or CodecError."""
@@ -225,7 +196,6 @@ class ZkMetadata:
     def _on_connection(self, connection: Connection) -> None:
         if connection != "connected":  # kazoo forgets all watches with the connection
             self._migration_watch = False
-            self._scalable = None
 
     async def tenants(self) -> list[str]:
         """Return all tenants of the configuration store, sorted. Raises StoreError."""
@@ -241,8 +211,3 @@ class ZkMetadata:
 
     async def _has_policies(self, namespace: str) -> bool:
         return await self._configuration.exists(f"{POLICIES}/{namespace}") is not None
-
-
-def encode_local(local: str) -> str:
-    """Return a topic's local name as Pulsar writes it into a path (`java.net.URLEncoder`, UTF-8)."""
-    return quote_plus(local, safe="*").replace("~", "%7E")
