@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from bundlekeel.planning import calm
 from bundlekeel.planning.costs import CpuCosts, estimate, learn
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of, with_policies
+from bundlekeel.planning.filters.versions import version_key
 from bundlekeel.planning.groups import decide_groups
 from bundlekeel.planning.guard.budgets import admit
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
@@ -146,7 +147,7 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
         decision.sides = {name: "hot" if before[rows[name]] >= context.mean else "cold" for name in concerned}
     decision = _explained(decision, returning(_mark_group_waits(decision.refusals, draft, context.eligible), draft))
     if decision.verdict.code is Code.UNSPLITTABLE:
-        decision.verdict = _at_maximum(decision.verdict, splits)
+        decision.verdict = _with_migration(_at_maximum(decision.verdict, splits), context.snapshot, decision.refusals)
     _explain_bases(context, decision)
     return decision
 
@@ -277,6 +278,8 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
     return decision
 
 
+# The first release with scalable topics.
+_SCALABLE_TOPICS = version_key("5.0.0")
 # Verdicts of a cycle that moves nothing because no bundle is suitable.
 _UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE, Code.TARGET_OVERLOADED})
 
@@ -315,6 +318,22 @@ def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
         return verdict
     text = f"{namespace_of(full.bundle)} has {full.detail} (split_max_bundles)"
     return replace(verdict, sentence=f"{verdict.sentence}; {text}")
+
+
+def _with_migration(verdict: Verdict, snapshot: Snapshot, refusals: Sequence[Refusal]) -> Verdict:
+    """Add to a verdict that recommends a split what to do with a hot topic that is alone in its bundle.
+
+    No split divides it. Pulsar 5.0 can migrate it to a scalable topic, whose segments it divides itself.
+    """
+    versions = [version_key(text) for text in snapshot.brokers.versions]
+    if not all(version is not None and version >= _SCALABLE_TOPICS for version in versions):
+        return verdict
+    large = {item.bundle for item in refusals if item.code is Code.TOO_BIG}
+    alone = [row for row in snapshot.bundles.rows_named(large) if int(snapshot.bundles.counts[row, 0]) == 1]
+    if not alone:
+        return verdict
+    text = f"{snapshot.bundles.names[alone[0]]} has only one topic: `pulsar-admin scalable-topics migrate` divides it"
+    return replace(verdict, sentence=f"{verdict.sentence}; {text}, unless it is a segment")
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:

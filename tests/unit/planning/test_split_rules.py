@@ -468,6 +468,30 @@ def test_n_l_the_verdict_names_the_maximum() -> None:
     assert result.plan.verdict.sentence.endswith("; t/ns has 128 bundles, maximum 128 (split_max_bundles)")
 
 
+@pytest.mark.parametrize(
+    ("versions", "topics", "recommended"),
+    [
+        (("5.0.1", "5.0.0"), 1, True),
+        (("5.0.1", "5.0.1"), 2, False),
+        (("5.0.1", "4.2.4"), 1, False),
+        (("5.0.0-M1", "5.0.1"), 1, False),
+        (("", ""), 1, False),
+    ],
+)
+def test_a_single_hot_topic_is_to_be_migrated(versions: tuple[str, str], topics: int, recommended: bool) -> None:
+    """All brokers must run Pulsar 5.0: with several topics a split may help, and earlier releases know no segments."""
+    hot, cold = (
+        brokers({BIG: (topics, 1, 1)}, {BIG: 0.8})[0],
+        report(broker(1), {bundle_name(100): 0.01, bundle_name(101): 0.01}),
+    )
+    reports = [replace(item, version=version) for item, version in zip((hot, cold), versions, strict=True)]
+    result = decide(reports, move_price=0)
+    assert result.plan.verdict.code is Code.UNSPLITTABLE
+    assert (f"{BIG} has only one topic: `pulsar-admin scalable-topics migrate`" in result.plan.verdict.sentence) == (
+        recommended
+    )
+
+
 def test_n_l_bundles_of_v1_namespaces_are_not_split() -> None:
     """The admin API has no route for `property/cluster/namespace`."""
     old = "prop/us-west/ns/0x00000000_0x10000000"
