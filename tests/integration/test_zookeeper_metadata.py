@@ -6,11 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from kazoo.client import KazooClient
 
 from bundlekeel.model.errors import CodecError, StaleWrite, StoreError, StoreMigrated
+from bundlekeel.model.names import parse_topic
 from bundlekeel.model.scalable import Segment
 from bundlekeel.pulsar.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
 from bundlekeel.pulsar.zookeeper.metadata import ZkMetadata, ZkOwnership
@@ -296,10 +298,14 @@ async def test_layouts_of_scalable_topics_are_watched(metadata: ZkMetadata, stor
     assert await metadata.layouts() == []
     store.create("/topics/t/ns/hot", LAYOUT, makepath=True)
     store.create("/topics/t/ns/bad", b"{")
-    await eventually_equal(metadata, [Segment(name="segment://t/ns/hot/0000-ffff-0", changed_ms=0)])
+    segment = Segment(topic=parse_topic("topic://t/ns/hot"), number=0, name="segment://t/ns/hot/0000-ffff-0")
+    await eventually_equal(metadata, [segment])
+    assert await metadata.segment_load(segment) == (0, 0, 0, 0)
+    store.create("/topics/t/ns/hot/segments/0/load", b'{"msgRateIn":1,"byteRateIn":3}', makepath=True)
+    assert await metadata.segment_load(segment) == (1, 0, 3, 0)
     store.set("/topics/t/ns/hot", LAYOUT.replace(b'"sealedAtMs":0', b'"sealedAtMs":7'))
-    await eventually_equal(metadata, [Segment(name="segment://t/ns/hot/0000-ffff-0", changed_ms=7)])
-    store.delete("/topics/t/ns/hot")
+    await eventually_equal(metadata, [replace(segment, changed_ms=7)])
+    store.delete("/topics/t/ns/hot", recursive=True)
     await eventually_equal(metadata, [])
 
 

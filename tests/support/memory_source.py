@@ -156,6 +156,7 @@ class MemoryMetadata:
         self.partition_counts: dict[str, int] = {}
         self.topic_names: set[str] = set()
         self.scalable: list[Segment] = []
+        self.segment_loads: dict[str, tuple[float, float, float, float]] = {}
         self.leader: str | None = None
         self.suspended = False
         self.tenant_names: set[str] = set()
@@ -206,6 +207,10 @@ class MemoryMetadata:
     async def layouts(self) -> list[Segment]:
         self._enter()
         return self.scalable
+
+    async def segment_load(self, segment: Segment) -> tuple[float, float, float, float]:
+        self._enter()
+        return self.segment_loads.get(segment.name, (0.0, 0.0, 0.0, 0.0))
 
     async def segments(self, topic: str) -> list[str]:
         self._enter()

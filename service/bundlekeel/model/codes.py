@@ -126,6 +126,10 @@ class Code(ExplainedCode):
         "FrozenIntent",
         "an earlier leader left a move of this bundle unfinished; the bundle stays until its owner is known",
     )
+    SEGMENT_ABOVE_LIMIT = (
+        "SegmentAboveLimit",
+        "a segment of a scalable topic in the bundle is above Pulsar's split thresholds: Pulsar is about to split it",
+    )
     SEGMENTS_CHANGED = (
         "SegmentsChanged",
         "Pulsar split or merged a segment of a scalable topic in the bundle less than a minute ago",

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bundlekeel.model.names import namespace_of, parse_bundle, parse_topic
+from bundlekeel.model.names import TopicName, namespace_of, parse_bundle, parse_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A segment of a scalable topic.
 
+    `topic`: the scalable topic. `number`: number of the segment in it. `active`: it takes messages (not sealed).
     `name`: full name of the topic with its messages; a migrated topic keeps its old name. `changed_ms`: time at which a
     split or merge created or sealed it, by the broker's clock (Unix ms); 0: it has existed since the topic was created.
     """
 
+    topic: TopicName
+    number: int
     name: str
-    changed_ms: int
+    active: bool = True
+    changed_ms: int = 0
 
 
 def changed_bundles(segments: Iterable[Segment], bundles: Iterable[str], since_ms: int) -> dict[str, int]:

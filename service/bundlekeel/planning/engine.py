@@ -74,7 +74,7 @@ def plan(inputs: PlanInput) -> PlanResult:
     """Return the plan for a snapshot. If nothing can be planned, its verdict contains the reason."""
     snapshot, params, guard = inputs.snapshot, inputs.params, inputs.guard
     named = {*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen, *guard.served_twice}
-    named |= guard.segments_changed.keys()
+    named |= guard.segments_changed.keys() | guard.segments_above.keys()
     snapshot.bundles.rows_named(named)
     ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, guard, params)

@@ -39,6 +39,7 @@ PASSING: Final = (
         Code.IN_TRANSIT,
         Code.FROZEN_INTENT,
         Code.SEGMENTS_CHANGED,
+        Code.SEGMENT_ABOVE_LIMIT,
         Code.INCOMPLETE_PICTURE,
         Code.BLAST_RADIUS,
     }

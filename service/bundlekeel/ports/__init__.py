@@ -182,6 +182,9 @@ class Metadata(Protocol):
     async def layouts(self) -> list[Segment]:
         """Return the segments of all scalable topics, sealed ones included."""
 
+    async def segment_load(self, segment: Segment) -> tuple[float, float, float, float]:
+        """Return the traffic of a segment as its owner stored it, columns of `model.load.TRAFFIC`; 0: unknown."""
+
     async def tenants(self) -> list[str]:
         """Return all tenants, sorted, including those without namespaces."""
 

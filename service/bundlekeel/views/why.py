@@ -34,6 +34,7 @@ _ACTIONS: dict[Code, str] = {
     Code.IDLE: "nothing to do: moving an idle bundle helps no broker",
     Code.SYSTEM_BUNDLE: "nothing to do: system bundles stay",
     Code.EXCLUDED: "end the exclusion: `bundlekeel include`, or the settings (`excluded_...`, `included_namespaces`)",
+    Code.SEGMENT_ABOVE_LIMIT: "wait until Pulsar has split the segment, or five minutes",
     Code.SEGMENTS_CHANGED: "wait a minute: Pulsar moved load between bundles",
     Code.SERVED_TWICE: "restart the broker that does not own it: runbook BundlekeelServedTwice",
     Code.NOT_TAKEN_OVER: "take its namespace over too: `bundlekeel takeover --namespace {namespace}`",

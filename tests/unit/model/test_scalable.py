@@ -7,7 +7,7 @@ import pytest
 from bundlekeel.model.errors import CodecError
 from bundlekeel.model.names import parse_topic
 from bundlekeel.model.scalable import Segment, changed_bundles
-from bundlekeel.pulsar.formats.scalable import decode_layout
+from bundlekeel.pulsar.formats.scalable import decode_layout, decode_segment_load
 
 TOPIC = parse_topic("topic://t1/seg/hot")
 # As 5.0.1 writes it after a split of segment 0: the parent is sealed, its children have parents.
@@ -23,18 +23,19 @@ SPLIT = b"""{"epoch":1,"nextSegmentId":4,"segments":{
 
 def test_the_segments_of_a_split() -> None:
     """The time of a segment is that of the split or merge that created or sealed it."""
-    assert decode_layout(SPLIT, TOPIC) == [
-        Segment(name="segment://t1/seg/hot/0000-7fff-0", changed_ms=9000),
-        Segment(name="segment://t1/seg/hot/8000-ffff-1", changed_ms=0),
-        Segment(name="segment://t1/seg/hot/0000-3fff-2", changed_ms=9001),
-        Segment(name="segment://t1/seg/hot/4000-7fff-3", changed_ms=9001),
+    rows = [(item.number, item.name, item.active, item.changed_ms) for item in decode_layout(SPLIT, TOPIC)]
+    assert rows == [
+        (0, "segment://t1/seg/hot/0000-7fff-0", False, 9000),
+        (1, "segment://t1/seg/hot/8000-ffff-1", True, 0),
+        (2, "segment://t1/seg/hot/0000-3fff-2", True, 9001),
+        (3, "segment://t1/seg/hot/4000-7fff-3", True, 9001),
     ]
 
 
 def test_a_migrated_topic_keeps_its_name() -> None:
     """Its first segment is the topic of before."""
     data = b'{"segments":{"0":{"hashRange":{"start":0,"end":65535},"legacyTopicName":"persistent://t1/seg/hot"}}}'
-    assert decode_layout(data, TOPIC) == [Segment(name="persistent://t1/seg/hot", changed_ms=0)]
+    assert decode_layout(data, TOPIC) == [Segment(topic=TOPIC, number=0, name="persistent://t1/seg/hot")]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ def test_a_migrated_topic_keeps_its_name() -> None:
         b"{}",
         b'{"segments":{}}',
         SPLIT.replace(b'"epoch":1,', b'"deleted":true,'),
+        b'{"segments":{"x":{"hashRange":{"start":0,"end":1},"legacyTopicName":"persistent://t/n/x"}}}',
         b'{"segments":{"x":{"hashRange":{"start":0,"end":1}}}}',
         b'{"segments":{"0":{"hashRange":{"start":9,"end":1}}}}',
     ],
@@ -69,3 +71,11 @@ def test_bundles_of_changed_segments() -> None:
     assert changed == {name: max(times) for name, times in zip(halves, by_half, strict=True) if max(times, default=0)}
     assert changed_bundles(segments, halves, 9_001) == {}
     assert changed_bundles((), halves, 0) == {}
+
+
+def test_the_load_of_a_segment() -> None:
+    """In the order of the columns of traffic; fields that are missing are 0."""
+    assert decode_segment_load(b'{"msgRateIn":1,"byteRateIn":3.5,"msgRateOut":2,"byteRateOut":4}') == (1, 2, 3.5, 4)
+    assert decode_segment_load(b"{}") == (0, 0, 0, 0)
+    with pytest.raises(CodecError, match="load of a segment"):
+        decode_segment_load(b"[")

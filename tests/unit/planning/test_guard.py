@@ -88,6 +88,8 @@ def limited(bundle: str, ago_ms: int) -> GuardState:
         (GuardState(frozen=frozenset({A})), {}, Code.FROZEN_INTENT),
         (GuardState(segments_changed={A: NOW_MS - 59_999}), {}, Code.SEGMENTS_CHANGED),
         (GuardState(segments_changed={A: NOW_MS - 60_000}), {}, None),
+        (GuardState(segments_above={A: NOW_MS + 1}), {}, Code.SEGMENT_ABOVE_LIMIT),
+        (GuardState(segments_above={A: NOW_MS}), {}, None),
         (GuardState(frozen=frozenset({A}), served_twice=frozenset({A})), {}, Code.SERVED_TWICE),
         (GuardState(), {"in_books": frozenset({A})}, Code.IN_TRANSIT),
         (GuardState(), {"params": {"excluded_namespaces": ("t/ns",)}}, Code.EXCLUDED),

@@ -254,7 +254,7 @@ class Cycle:
         self._broker_splits.look(picture, takeover)
         self._double_service.look(picture)
         if self.leads:
-            await self._segment_changes.read(snapshot)
+            await self._segment_changes.read(snapshot, self.config.adoptable())
         self.status.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
         self.status.snapshot = snapshot = await self.drains.complete(snapshot, picture)
         await self.policies.refresh(snapshot)
@@ -305,6 +305,7 @@ class Cycle:
             frozen=self.shared_state.frozen,
             served_twice=self.picture.bundles_served_twice if self.picture is not None else frozenset(),
             segments_changed=self._segment_changes.by_bundle,
+            segments_above=self._segment_changes.above,
             split_failed=state.split_failed,
             quarantined=state.effects.quarantined(now),
             taken_over=namespaces_of(self.shared_state.takeover),

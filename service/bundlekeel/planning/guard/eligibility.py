@@ -67,6 +67,7 @@ _CODES = (
     Code.NOT_TAKEN_OVER,
     Code.SYSTEM_BUNDLE,
     Code.SPLITTING,
+    Code.SEGMENT_ABOVE_LIMIT,
     Code.SEGMENTS_CHANGED,
     Code.COOL_DOWN,
     Code.PINNED,
@@ -151,12 +152,17 @@ def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
         return state.recent[name].at_ms + rest_ms(state, params, name)
     if code is Code.SEGMENTS_CHANGED:
         return state.segments_changed[name] + SEGMENTS_REST_MS
+    if code is Code.SEGMENT_ABOVE_LIMIT:
+        return state.segments_above[name]
     return state.pinned[name] if code is Code.PINNED else 0
 
 
-def resting_segments(state: GuardState, now_ms: int) -> list[str]:
-    """Return the bundles with a segment that Pulsar split or merged less than `SEGMENTS_REST_MS` ago."""
-    return [name for name, at_ms in state.segments_changed.items() if at_ms > now_ms - SEGMENTS_REST_MS]
+def segment_codes(state: GuardState, now_ms: int) -> dict[str, Code]:
+    """Return the obstacle of each bundle whose segments Pulsar split or merged recently, or is about to split."""
+    codes = {name: Code.SEGMENT_ABOVE_LIMIT for name, until_ms in state.segments_above.items() if until_ms > now_ms}
+    rested_ms = now_ms - SEGMENTS_REST_MS
+    codes.update({name: Code.SEGMENTS_CHANGED for name, at_ms in state.segments_changed.items() if at_ms > rested_ms})
+    return codes
 
 
 def rest_ms(state: GuardState, params: Parameters, bundle: str) -> int:
@@ -200,7 +206,7 @@ def _traffic_sum(traffic: Floats) -> Floats:
 def _single_bundle_codes(
     state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str], unsettled: frozenset[str]
 ) -> dict[str, Code]:
-    codes = dict.fromkeys(resting_segments(state, now_ms), Code.SEGMENTS_CHANGED)
+    codes = segment_codes(state, now_ms)
     codes.update(
         {
             name: Code.COOL_DOWN

@@ -43,6 +43,7 @@ class GuardState:
     `recent`: last move of each bundle. `recent_brokers`: time at which a broker lost an unknown bundle. `frozen`:
     bundles that an earlier leader began to move, with unknown result. `served_twice`: bundles with topics that two
     brokers serve. `segments_changed`: time at which Pulsar split or merged a segment in a bundle (scalable topics).
+    `segments_above`: by bundle with a segment above Pulsar's split thresholds, the time until which Pulsar splits it.
     `pinned`: expiry by bundle of pins (operators' rules that a bundle stays); 0: never. `split_failed`: failed splits
     by bundle. `last_hour`: moves started in the last hour, oldest first.
 
@@ -63,6 +64,7 @@ class GuardState:
     frozen: frozenset[str] = frozenset()
     served_twice: frozenset[str] = frozenset()
     segments_changed: Mapping[str, int] = field(default_factory=dict)
+    segments_above: Mapping[str, int] = field(default_factory=dict)
     pinned: Mapping[str, int] = field(default_factory=dict)
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
     last_hour: tuple[BegunMove, ...] = ()

@@ -53,8 +53,25 @@ def _segments(layout: _Layout, topic: TopicName) -> Iterator[Segment]:
     for number, segment in layout.segments.items():
         descriptor = f"{segment.hash_range.start:04x}-{segment.hash_range.end:04x}-{number}"
         name = segment.legacy_topic_name or f"segment://{topic.namespace}/{topic.local}/{descriptor}"
-        if is_topic(name):
-            yield Segment(name=name, changed_ms=segment.changed_ms)
+        if number.isdecimal() and is_topic(name):
+            active = segment.state != "SEALED"
+            yield Segment(topic=topic, number=int(number), name=name, active=active, changed_ms=segment.changed_ms)
+
+
+class _Load(msgspec.Struct, rename="camel"):
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    byte_rate_in: float = 0.0
+    byte_rate_out: float = 0.0
+
+
+def decode_segment_load(data: bytes) -> tuple[float, float, float, float]:
+    """Return the traffic of a segment (columns of `model.load.TRAFFIC`), as its owner measured it for the controller.
+
+    Raises CodecError if it cannot be read.
+    """
+    load = read(data, _Load, what="the load of a segment")
+    return load.msg_rate_in, load.msg_rate_out, load.byte_rate_in, load.byte_rate_out
 
 
 def decode_segment_owners(body: bytes) -> dict[str, str]:

@@ -166,6 +166,10 @@ class ZkMetadata:
         """Return the segments of all scalable topics, sealed ones included. Raises StoreError."""
         return await self._scalable.layouts()
 
+    async def segment_load(self, segment: Segment) -> tuple[float, float, float, float]:
+        """Return the traffic of a segment (columns of `model.load.TRAFFIC`); 0: unknown. Raises StoreError."""
+        return await self._scalable.load(segment)
+
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         """Return isolation policies, failure domains and anti-affinity groups. Raises StoreError or CodecError."""
         return await self._policies.read(cluster, namespaces)

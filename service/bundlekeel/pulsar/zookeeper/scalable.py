@@ -11,7 +11,7 @@ import structlog
 from bundlekeel.model.errors import CodecError, StoreError
 from bundlekeel.model.names import TopicName, is_segment
 from bundlekeel.model.scalable import Segment
-from bundlekeel.pulsar.formats.scalable import decode_layout
+from bundlekeel.pulsar.formats.scalable import decode_layout, decode_segment_load
 from bundlekeel.pulsar.work import bounded
 from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
 from bundlekeel.pulsar.zookeeper.policies import WatchedNodes
@@ -22,6 +22,7 @@ _log = structlog.get_logger(__name__)
 TOPICS: Final = "/topics"
 # Layouts that are watched, because each costs memory here and a watch in the store.
 MOST_LAYOUTS: Final = 5_000
+_NO_LOAD: Final = (0.0, 0.0, 0.0, 0.0)
 
 
 class ZkScalableTopics:
@@ -78,6 +79,15 @@ class ZkScalableTopics:
         self._layouts = layouts
         self._nodes.keep_only(set(layouts))
         return segments
+
+    async def load(self, segment: Segment) -> tuple[float, float, float, float]:
+        """Return the traffic of a segment (columns of `model.load.TRAFFIC`); 0: unknown. Raises StoreError."""
+        topic = segment.topic
+        node = await self._client.get(f"{TOPICS}/{topic.namespace}/{topic.encoded}/segments/{segment.number}/load")
+        try:
+            return decode_segment_load(node[0]) if node is not None else _NO_LOAD
+        except CodecError:
+            return _NO_LOAD
 
     async def _segments(self, topic: TopicName) -> list[TopicName]:
         path = f"/managed-ledgers/{topic.namespace}/segment/{topic.encoded}"
