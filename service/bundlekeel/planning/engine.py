@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from bundlekeel.planning import calm
 from bundlekeel.planning.costs import CpuCosts, estimate, learn
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of, with_policies
-from bundlekeel.planning.filters.versions import version_key
+from bundlekeel.planning.filters.versions import VersionKey, version_key
 from bundlekeel.planning.groups import decide_groups
 from bundlekeel.planning.guard.budgets import admit
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
@@ -279,7 +280,7 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
 
 
 # The first release with scalable topics.
-_SCALABLE_TOPICS = version_key("5.0.0")
+_SCALABLE_TOPICS: Final[VersionKey] = (5, 0, 0, True, ())
 # Verdicts of a cycle that moves nothing because no bundle is suitable.
 _UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE, Code.TARGET_OVERLOADED})
 
