@@ -72,7 +72,7 @@ def growth_of(
         bundle: Bundle of each row (a topic or subscription of the second reading); negative: unknown.
         hashes: Hash of each row's topic.
         grew: Mask of the rows whose counters grew.
-        whole: Mask of the rows whose counters did not restart, and that are no new topics.
+        whole: Mask of the rows whose counters did not restart, without topics that were loaded meanwhile.
     """
     mine = bundle >= 0
     topics = (bundle << _HASH_BITS) | hashes

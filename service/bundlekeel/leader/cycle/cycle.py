@@ -252,7 +252,7 @@ class Cycle:
         self.config.demand_configuration_store()
         self.gate.see(picture)
         self._broker_splits.look(picture, takeover)
-        self._double_service.look(picture)
+        self._double_service.look(picture, leading=self.leads)
         if self.leads:
             await self._segment_changes.read(snapshot, self.config.adoptable())
         self.status.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))

@@ -28,8 +28,10 @@ class DoubleServiceWatch:
         self._telemetry = telemetry
         self._reported: dict[str, ServedTwice] = {}
 
-    def look(self, picture: RawClusterView) -> None:
-        """Compare the view with the last one. Never raises."""
+    def look(self, picture: RawClusterView, *, leading: bool) -> None:
+        """Compare the view with the last one. Never raises. Only the leader reads counters, so only it reports."""
+        if not leading:
+            self._reported = {}
         now = {item.bundle: item for item in picture.served_twice}
         self._telemetry.gauge("bundles_served_twice", float(len(now)))
         for event, items in (

@@ -34,13 +34,15 @@ def test_it_is_reported_once_and_at_the_end() -> None:
         view = RawClusterView(
             wall_ms=wall_ms, boot=0.0, generation=1, mode="modular", reports=(), endpoints={}, served_twice=items
         )
-        watch.look(view)
+        watch.look(view, leading=True)
         assert f"bundlekeel_bundles_served_twice {len(items)}.0" in telemetry.render("text/plain")[0].decode()
     assert [(item["event"], item["bundles"], item["brokers"]) for item in records] == [
         ("appeared", ["t/n/x"], [B1, B2]),
         ("appeared", ["t/n/y"], [B1, B2]),
         ("gone", ["t/n/x"], [B1, B2]),
     ]
+    watch.look(replace(view, served_twice=()), leading=False)
+    assert len(records) == 3, "a follower reads no counters, so it does not know whether the fault is over"
     assert records[-1]["sentence"].startswith("ServedTwice: no longer served by two brokers, after 60 s: t/n/x")
     notifications = [texts.of(item)[0] for item in records]
     assert [item.severity for item in notifications] == ["critical", "critical", "info"]
