@@ -17,6 +17,7 @@ from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord
 from bundlekeel.model.channel_states import UnitState
 from bundlekeel.model.check import Check
 from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.double_service import ServedTwice
 from bundlekeel.model.members import Member
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Verdict
@@ -27,7 +28,7 @@ from bundlekeel.pulsar.channel.findings import ChannelFinding, Deadlines, findin
 from bundlekeel.quotas.responses import GroupDetailView, RatesView
 from bundlekeel.recalibration.adopting.responses import ThresholdsView
 from bundlekeel.recalibration.parquet import ParquetStore
-from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
+from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, double_service_checks, migration_check
 from bundlekeel.requests.operator_requests import OperationsView
 from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.views.picture import BrokerView, CodeView, CycleVerdict, LedgerView, State
@@ -294,6 +295,9 @@ _NO_COUNTERS: Final = Check.warned(
     "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
     "or set `counters.source` to prometheus or off; reports are used until then",
 )
+_SERVED_TWICE: Final = double_service_checks(
+    (ServedTwice(bundle=BUNDLE, brokers=(HOT, COOL), topics=2, since_ms=NOW_MS, confirmed_ms=NOW_MS),)
+)
 _UNREADABLE: Final = Check.failed("documents", "desired cannot be read: it is cut off", UNREADABLE_FIX)
 _NO_TOPICS: Final = Check.failed(
     "load topics",
@@ -369,6 +373,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
         results={"channel": with_fields(variant="system_topic", up=False, detail="no broker's web service answers")},
     ),
     "counters": Situation(checks=(*_STORE_ANSWERS, _NO_COUNTERS)),
+    "served twice": Situation(checks=(*_STORE_ANSWERS, *_SERVED_TWICE)),
     "drain": Situation(mode="act", prepare=_drain_broker, results={"requests.operations": _blocked_drain}),
     "external": Situation(
         records=tuple(ExternalMove(bundle=BUNDLE, source=a, target=b, at_ms=NOW_MS + at, undone=undone).record()

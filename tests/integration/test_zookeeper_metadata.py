@@ -6,11 +6,14 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from kazoo.client import KazooClient
 
 from bundlekeel.model.errors import CodecError, StaleWrite, StoreError, StoreMigrated
+from bundlekeel.model.names import parse_topic
+from bundlekeel.model.scalable import Segment
 from bundlekeel.pulsar.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
 from bundlekeel.pulsar.zookeeper.metadata import ZkMetadata, ZkOwnership
 from dev.cluster import Cluster
@@ -265,3 +268,54 @@ async def test_n_p_owners_are_refused_once_the_brokers_use_another_store(client:
     put(store, MIGRATION, phase("COMPLETED"))
     with pytest.raises(StoreMigrated, match="oxia://o:6648/mig"):
         await ZkOwnership(client).owner(BUNDLE)
+
+
+async def test_scalable_topics_of_a_bundle(metadata: ZkMetadata, store: KazooClient) -> None:
+    """Pulsar 5.0: the topic and its segments; before its first scalable topic, the store is read once for them."""
+    whole = "t/ns/0x00000000_0xffffffff"
+    store.create("/managed-ledgers/t/ns/persistent/a%2Fb", makepath=True)
+    assert await metadata.topics(whole) == ["persistent://t/ns/a/b"]
+    assert await metadata.segments("topic://t/ns/hot") == []
+    store.create("/topics/t/ns/hot", makepath=True)
+    for descriptor in ("0000-7fff-0", "8000-ffff-1", "unknown"):
+        store.create(f"/managed-ledgers/t/ns/segment/hot/{descriptor}", makepath=True)
+    segments = ["segment://t/ns/hot/0000-7fff-0", "segment://t/ns/hot/8000-ffff-1"]
+
+    async def topics() -> bool:
+        return await metadata.topics(whole) == ["persistent://t/ns/a/b", *segments, "topic://t/ns/hot"]
+
+    for _ in range(50):
+        if await topics():
+            break
+        await asyncio.sleep(0.1)
+    assert await topics()
+    assert await metadata.segments("topic://t/ns/hot") == segments
+    assert await metadata.partitions(segments[0]) == 0
+
+
+async def test_layouts_of_scalable_topics_are_watched(metadata: ZkMetadata, store: KazooClient) -> None:
+    """A split changes the layout: the next call returns it. An unreadable layout hides no other one."""
+    assert await metadata.layouts() == []
+    store.create("/topics/t/ns/hot", LAYOUT, makepath=True)
+    store.create("/topics/t/ns/bad", b"{")
+    segment = Segment(topic=parse_topic("topic://t/ns/hot"), number=0, name="segment://t/ns/hot/0000-ffff-0")
+    await eventually_equal(metadata, [segment])
+    assert await metadata.segment_load(segment) == (0, 0, 0, 0)
+    store.create("/topics/t/ns/hot/segments/0/load", b'{"msgRateIn":1,"byteRateIn":3}', makepath=True)
+    assert await metadata.segment_load(segment) == (1, 0, 3, 0)
+    store.set("/topics/t/ns/hot", LAYOUT.replace(b'"sealedAtMs":0', b'"sealedAtMs":7'))
+    await eventually_equal(metadata, [replace(segment, changed_ms=7)])
+    store.delete("/topics/t/ns/hot", recursive=True)
+    await eventually_equal(metadata, [])
+
+
+LAYOUT = b'{"epoch":0,"segments":{"0":{"hashRange":{"start":0,"end":65535},"state":"ACTIVE","sealedAtMs":0}}}'
+
+
+async def eventually_equal(metadata: ZkMetadata, expected: list[Segment]) -> None:
+    """Wait until the layouts are as expected."""
+    for _ in range(50):
+        if await metadata.layouts() == expected:
+            return
+        await asyncio.sleep(0.1)
+    assert await metadata.layouts() == expected

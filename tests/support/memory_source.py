@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from bundlekeel.model.double_service import ServedTwice
 from bundlekeel.model.errors import CodecError, SnapshotError, StoreError
 from bundlekeel.model.load import (
     AdvertisedListener,
@@ -19,6 +20,7 @@ from bundlekeel.model.load import (
 from bundlekeel.model.migration import StoreMigration
 from bundlekeel.model.names import parse_bundle, parse_topic
 from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.model.scalable import Segment
 from bundlekeel.ports import Clock, PolicyRecords, RawClusterView
 from tests.support.generations import Generations
 
@@ -48,6 +50,7 @@ class MemoryLoadSource(Generations):
     def __init__(self, clock: Clock, *, mode: str = "modular") -> None:
         super().__init__()
         self.mode = mode
+        self.served_twice: tuple[ServedTwice, ...] = ()
         self.suspended = False
         self.averages: dict[str, BundleAverages] = {}
         self.started = self.closed = False
@@ -111,6 +114,7 @@ class MemoryLoadSource(Generations):
             reports=tuple(self._reports[broker_id] for broker_id in sorted(self._reports)),
             excluded=tuple(self._excluded[broker_id] for broker_id in sorted(self._excluded)),
             endpoints=dict(sorted(self._endpoints.items())),
+            served_twice=self.served_twice,
         )
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
@@ -151,6 +155,8 @@ class MemoryMetadata:
         self.bundle_boundaries: dict[str, list[int]] = {}
         self.partition_counts: dict[str, int] = {}
         self.topic_names: set[str] = set()
+        self.scalable: list[Segment] = []
+        self.segment_loads: dict[str, tuple[float, float, float, float]] = {}
         self.leader: str | None = None
         self.suspended = False
         self.tenant_names: set[str] = set()
@@ -197,6 +203,19 @@ class MemoryMetadata:
         name = parse_bundle(bundle)
         topics = [(text, parse_topic(text)) for text in sorted(self.topic_names)]
         return [text for text, topic in topics if topic.namespace == name.namespace and name.covers(topic.hash)]
+
+    async def layouts(self) -> list[Segment]:
+        self._enter()
+        return self.scalable
+
+    async def segment_load(self, segment: Segment) -> tuple[float, float, float, float]:
+        self._enter()
+        return self.segment_loads.get(segment.name, (0.0, 0.0, 0.0, 0.0))
+
+    async def segments(self, topic: str) -> list[str]:
+        self._enter()
+        names = [text for text in sorted(self.topic_names) if text.startswith("segment://")]
+        return [text for text in names if str(parse_topic(text).scalable_topic) == topic]
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         self._enter()

@@ -58,7 +58,7 @@ def test_loads_on_panels_are_those_of_the_leader(place: str, query: str) -> None
     """
     loaded, led = (
         r"broker_(?!splits_itself)|load_spread|snapshot_age",
-        "drain_bundles|effect_|live_load_|open_intents|paused|quarantined_|quota_rates_|takeover_in|unreadable_",
+        "bundles_served_twice|drain_bundles|effect_|live_load_|open_intents|paused|quarantined_|quota_rates_|takeover_in|unreadable_",
     )
     # Whether a series existed some time ago is not a load.
     loads = re.findall(rf"bundlekeel_(?:{loaded}|{led})\w*\{{[^}}]*\}}(?! offset)", query)

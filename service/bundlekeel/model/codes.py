@@ -126,6 +126,18 @@ class Code(ExplainedCode):
         "FrozenIntent",
         "an earlier leader left a move of this bundle unfinished; the bundle stays until its owner is known",
     )
+    SEGMENT_ABOVE_LIMIT = (
+        "SegmentAboveLimit",
+        "a segment of a scalable topic in the bundle is above Pulsar's split thresholds: Pulsar is about to split it",
+    )
+    SEGMENTS_CHANGED = (
+        "SegmentsChanged",
+        "Pulsar split or merged a segment of a scalable topic in the bundle less than a minute ago",
+    )
+    SERVED_TWICE = (
+        "ServedTwice",
+        "two brokers serve topics of the bundle at the same time, so messages can be lost; it does not move",
+    )
     EXCLUDED = "Excluded", "the settings or an operator exclude the bundle, or its broker, from moves"
     NOT_TAKEN_OVER = (
         "NotTakenOver",

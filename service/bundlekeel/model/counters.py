@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bundlekeel.model.double_service import NO_GROWTH, Growth, growth_of
 from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
@@ -70,7 +71,7 @@ class MeasuredLoad:
     were in both readings; otherwise its traffic is a minimum. `cpu_cores`: CPU use in cores; None: not reported.
     `cpu_share`: used share (0 to 1) of the CPU limit, read from the JVM if the number of cores is unknown.
     `least_cores`: lower limit of the CPU use, in cores: the broker reads it at an unknown time between request and
-    response.
+    response. `growth`: topics that the broker served in this time.
     """
 
     from_ms: int
@@ -84,6 +85,7 @@ class MeasuredLoad:
     direct_memory_bytes: float | None
     cpu_share: float | None = None
     least_cores: float = 0.0
+    growth: Growth = NO_GROWTH
 
 
 def measured(
@@ -124,6 +126,9 @@ def measured(
         cpu_cores=cpu,
         direct_memory_bytes=after.direct_memory_bytes,
         least_cores=least,
+        growth=growth_of(
+            (before.to_ms, after.from_ms), bundles, bundle, after.hashes, passed.max(axis=1) > 0, complete
+        ),
     )
 
 

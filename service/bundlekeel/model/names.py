@@ -2,6 +2,9 @@
 
 Hash of a topic and bundle bounds: `NamespaceBundleFactory`, `ConsistentHashingTopicBundleAssigner`
 (CRC32 of the full topic name; a bundle is [low, high), the last one closed at 0xffffffff).
+
+Pulsar 5.0 has scalable topics (`topic://`), whose messages are in segments (`segment://`). A segment is a topic with
+its own bundle; the bundle of the scalable topic itself is that of its controller, and has no traffic.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote_plus
 
 from bundlekeel.model.errors import CodecError, ConfigError, NotFound
 from bundlekeel.model.numbers import MAX_INT, integer
@@ -26,6 +30,8 @@ NEW_BROKER = r"^[A-Za-z0-9._:\[\]-]+$"
 
 _RANGE = re.compile(r"^0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
 _PARTITION = re.compile(r"^(.*)-partition-(\d+)$")
+# Range of hashes (16 bits) and number of a segment.
+_SEGMENT = re.compile(r"([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]{0,18})")
 # `NamedEntity`, without `.` and `..`, which have another meaning in a path.
 _ENTITY = re.compile(r"(?!\.{1,2}\Z)[-=:.\w]+", re.ASCII)
 _SLA_PREFIX = "sla-monitor/"
@@ -141,7 +147,10 @@ def tenant_of(bundle: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicName:
-    """A topic: domain, namespace (`tenant/ns`) and local name, which may contain slashes."""
+    """A topic: domain, namespace (`tenant/ns`) and local name, which may contain slashes.
+
+    The local name of a segment ends with its range and number: `orders/0000-7fff-0`.
+    """
 
     domain: str
     namespace: str
@@ -151,13 +160,29 @@ class TopicName:
         return f"{self.domain}://{self.namespace}/{self.local}"
 
     @property
+    def encoded(self) -> str:
+        """Return the local name as Pulsar writes it into a path of the store (`java.net.URLEncoder`, UTF-8)."""
+        return quote_plus(self.local, safe="*").replace("~", "%7E")
+
+    @property
     def partition(self) -> int:
         """Return the partition index; -1 if this is not the name of a partition."""
-        match = _PARTITION.match(self.local)
+        match = None if self.scalable else _PARTITION.match(self.local)
         try:
             return integer(match[2], field="partition", highest=MAX_INT) if match else -1
         except CodecError:
             return -1
+
+    @property
+    def scalable(self) -> bool:
+        """Whether this is a scalable topic of Pulsar 5.0, or a segment of one."""
+        return self.domain in SCALABLE_DOMAINS
+
+    @property
+    def scalable_topic(self) -> TopicName:
+        """The scalable topic of this segment, or this topic itself."""
+        local = self.local.rpartition("/")[0] if self.domain == "segment" else self.local
+        return TopicName(domain="topic", namespace=self.namespace, local=local)
 
     def with_partition(self, index: int) -> TopicName:
         """Return the name of partition `index` of this partitioned topic."""
@@ -169,6 +194,8 @@ class TopicName:
         return zlib.crc32(str(self).encode())
 
 
+SCALABLE_DOMAINS: Final = frozenset({"topic", "segment"})
+_DOMAINS: Final = frozenset({"persistent", "non-persistent"}) | SCALABLE_DOMAINS
 # Brokers reject longer requests: Jetty's headers have at most 8 KiB, and a character can take nine bytes.
 _LONGEST_TOPIC: Final = 8 * 1024
 
@@ -190,9 +217,19 @@ def topic_parts(text: str) -> tuple[str, str, str]:
         if "/" not in rest:
             rest = f"public/default/{rest}"
     parts = rest.split("/", 2)
-    if domain not in ("persistent", "non-persistent") or len(parts) != 3 or "" in parts or len(text) > _LONGEST_TOPIC:
+    if domain not in _DOMAINS or len(parts) != 3 or "" in parts or len(text) > _LONGEST_TOPIC:
         raise ValueError(f"{text[:200]!r} is not a topic name; expected persistent://tenant/namespace/topic")
+    if domain == "segment" and not is_segment(parts[2]):
+        expected = "segment://tenant/namespace/topic/0000-7fff-0 (range of hashes and number)"
+        raise ValueError(f"{text[:200]!r} is not the name of a segment; expected {expected}")
     return domain, f"{parts[0]}/{parts[1]}", parts[2]
+
+
+def is_segment(local: str) -> bool:
+    """Return whether this is the local name of a segment: that of its topic, range and number."""
+    topic, _, descriptor = local.rpartition("/")
+    match = _SEGMENT.fullmatch(descriptor)
+    return topic.strip("/") == topic != "" and match is not None and match[1] <= match[2]
 
 
 def bundle_for_hash(namespace: str, boundaries: list[int], topic_hash: int) -> BundleName:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from bundlekeel.model.codes import EFFECTS
@@ -24,6 +25,8 @@ LEAST_GAIN: Final = 0.01
 HELPED_SHARE: Final = 0.25
 WORSE_LEAST: Final = 0.02
 KEPT_EFFECTS: Final = 200
+# Loads show a split or merge of segments up to a statistics interval later.
+SHOWN_MS: Final = 60_000
 # The record of a pair is dropped if no bundle has moved between the two brokers for this long.
 FORGET_MS: Final = 86_400_000
 
@@ -169,11 +172,17 @@ def came_to_nothing(book: EffectRecords, bundle: str) -> EffectRecords:
 
 
 def judge(
-    book: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, rules: EffectRules
+    book: EffectRecords,
+    ledger: Ledger,
+    snapshot: Snapshot,
+    plan: Plan,
+    rules: EffectRules,
+    segments_changed: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[EffectRecords, tuple[Effect, ...]]:
     """Determine the effects of the open moves that the reports show now; return the records and the new effects.
 
-    `ledger`: the moves that this snapshot does not show. `plan`: the plan for this snapshot.
+    `ledger`: the moves that this snapshot does not show. `plan`: the plan for this snapshot. `segments_changed`: as in
+    `GuardState`: moves are not judged if Pulsar moved load to or from one of their brokers meanwhile.
     """
     now_ms = snapshot.wall_ms
     in_books, unsettled = ledger.bundles(), ledger.unsettled()
@@ -181,10 +190,13 @@ def judge(
     for item in book.open:
         groups.setdefault((item.move.source, item.move.target), []).append(item)
     scores = {load.broker: load.score_before for load in plan.loads}
-    effects, still = [], list[ExpectedEffect]()
+    effects, still, changed = [], list[ExpectedEffect](), _by_owner(snapshot, segments_changed)
     for (source, target), group in groups.items():
         if unsettled & {source, target} or any(item.move.bundle in in_books for item in group):
             still += group
+            continue
+        since_ms = min(item.at_ms for item in group) - SHOWN_MS
+        if any(changed.get(broker, 0) > since_ms for broker in (source, target)):
             continue
         effect = _effect(group, snapshot, scores, plan.mean)
         if effect is not None:
@@ -193,6 +205,15 @@ def judge(
     judged = (*book.judged, *effects)[-KEPT_EFFECTS:]
     reverted = tuple((bundle, at) for bundle, at in book.reverted if now_ms - at < FORGET_MS)
     return replace(book, open=tuple(still), judged=judged, pairs=pairs, reverted=reverted), tuple(effects)
+
+
+def _by_owner(snapshot: Snapshot, times: Mapping[str, int]) -> dict[str, int]:
+    """Return the latest time by owner, from times by bundle."""
+    latest: dict[str, int] = {}
+    for row in snapshot.bundles.rows_named(times) if times else ():
+        broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
+        latest[broker] = max(latest.get(broker, 0), times[snapshot.bundles.names[row]])
+    return latest
 
 
 def _effect(group: list[ExpectedEffect], snapshot: Snapshot, scores: Mapping[str, float], mean: float) -> Effect | None:

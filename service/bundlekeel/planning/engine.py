@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from bundlekeel.planning import calm
 from bundlekeel.planning.costs import CpuCosts, estimate, learn
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of, with_policies
+from bundlekeel.planning.filters.versions import VersionKey, version_key
 from bundlekeel.planning.groups import decide_groups
 from bundlekeel.planning.guard.budgets import admit
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
@@ -74,7 +76,10 @@ class PlanResult:
 
 def plan(inputs: PlanInput) -> PlanResult:
     """Return the plan for a snapshot. If nothing can be planned, its verdict contains the reason."""
-    trial, params, memory = inputs.trial, inputs.params, inputs.memory
+    trial, params, memory, guard = inputs.trial, inputs.params, inputs.memory, inputs.guard
+    named = {*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen, *guard.served_twice}
+    named |= guard.segments_changed.keys() | guard.segments_above.keys()
+    inputs.snapshot.bundles.rows_named(named)
     names = trial.names(inputs.snapshot.bundles, params) if trial is not None else ()
     if trial is None or not names:
         return _plan(replace(inputs, memory=replace(memory, trial=None)))[0]
@@ -98,13 +103,11 @@ def _plan(inputs: PlanInput, *, skipped: tuple[str, ...] = (), first: Plan | Non
     moves have started, including those of drains, warm-ups and repairs.
     """
     snapshot, params, guard = inputs.snapshot, excluding(inputs.params, skipped), inputs.guard
-    snapshot.bundles.rows_named({*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, guard, params)
     relocation = Relocation() if stopped(hold) or first is not None else _relocate(inputs, ledger, hold)
     earlier = first.moves if first is not None else relocation.moves
-    books = Relocation(moves=earlier).booked(ledger, snapshot)
-    inputs = replace(inputs, params=params)
+    books, inputs = Relocation(moves=earlier).booked(ledger, snapshot), replace(inputs, params=params)
     costs, courses, seconds, scale = _levels(inputs, books)
     draft = Draft(snapshot, books, params, inputs.memory.turn, scale=scale, learned=costs)
     if (bans := bans_of(snapshot, guard, params)) is not None:
@@ -172,7 +175,7 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
         decision.sides = {name: "hot" if before[rows[name]] >= context.mean else "cold" for name in concerned}
     decision = _explained(decision, returning(_mark_group_waits(decision.refusals, draft, context.eligible), draft))
     if decision.verdict.code is Code.UNSPLITTABLE:
-        decision.verdict = _at_maximum(decision.verdict, splits)
+        decision.verdict = _with_migration(_at_maximum(decision.verdict, splits), context.snapshot, decision.refusals)
     _explain_bases(context, decision)
     return decision
 
@@ -303,6 +306,8 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
     return decision
 
 
+# The first release with scalable topics.
+_SCALABLE_TOPICS: Final[VersionKey] = (5, 0, 0, True, ())
 # Verdicts of a cycle that moves nothing because no bundle is suitable.
 _UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE, Code.TARGET_OVERLOADED})
 
@@ -341,6 +346,22 @@ def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
         return verdict
     text = f"{namespace_of(full.bundle)} has {full.detail} (split_max_bundles)"
     return replace(verdict, sentence=f"{verdict.sentence}; {text}")
+
+
+def _with_migration(verdict: Verdict, snapshot: Snapshot, refusals: Sequence[Refusal]) -> Verdict:
+    """Add to a verdict that recommends a split what to do with a hot topic that is alone in its bundle.
+
+    No split divides it. Pulsar 5.0 can migrate it to a scalable topic, whose segments it divides itself.
+    """
+    versions = [version_key(text) for text in snapshot.brokers.versions]
+    if not all(version is not None and version >= _SCALABLE_TOPICS for version in versions):
+        return verdict
+    large = {item.bundle for item in refusals if item.code is Code.TOO_BIG}
+    alone = [row for row in snapshot.bundles.rows_named(large) if int(snapshot.bundles.counts[row, 0]) == 1]
+    if not alone:
+        return verdict
+    text = f"{snapshot.bundles.names[alone[0]]} has only one topic: `pulsar-admin scalable-topics migrate` divides it"
+    return replace(verdict, sentence=f"{verdict.sentence}; {text}, unless it is a segment")
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:

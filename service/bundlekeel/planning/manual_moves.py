@@ -34,7 +34,15 @@ RULE = "by hand"
 PASSING: Final = (
     CYCLE_BUDGETS
     | GENTLE
-    | {Code.ANTI_AFFINITY, Code.IN_TRANSIT, Code.FROZEN_INTENT, Code.INCOMPLETE_PICTURE, Code.BLAST_RADIUS}
+    | {
+        Code.ANTI_AFFINITY,
+        Code.IN_TRANSIT,
+        Code.FROZEN_INTENT,
+        Code.SEGMENTS_CHANGED,
+        Code.SEGMENT_ABOVE_LIMIT,
+        Code.INCOMPLETE_PICTURE,
+        Code.BLAST_RADIUS,
+    }
 )
 
 

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 
 from bundlekeel.model.channel_states import RejectedUnit
 from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.double_service import ServedTwice
 from bundlekeel.model.extensible import BundleLoads
 from bundlekeel.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Floats, Owner, TopicLoad
 from bundlekeel.model.members import Member
 from bundlekeel.model.migration import StoreMigration
 from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.model.scalable import Segment
 from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.ports.extensible import (
     Channel,
@@ -91,7 +93,7 @@ class RawClusterView:
     `mode`: load manager of the brokers: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable
     load reports, sorted by broker id. `excluded`: registered brokers without a usable report. `endpoints`: addresses by
     broker id. `generation`: grows with each change. `awaited`: brokers whose load is only an estimate for a few seconds
-    more.
+    more. `served_twice`: bundles with topics that two brokers serve; the leader knows them from counters.
     """
 
     wall_ms: int
@@ -102,6 +104,12 @@ class RawClusterView:
     excluded: tuple[ExcludedBroker, ...] = ()
     endpoints: Mapping[str, BrokerEndpoint]
     awaited: tuple[str, ...] = ()
+    served_twice: tuple[ServedTwice, ...] = ()
+
+    @property
+    def bundles_served_twice(self) -> frozenset[str]:
+        """Names of the bundles in `served_twice`."""
+        return frozenset(item.bundle for item in self.served_twice)
 
 
 class LoadSource(Protocol):
@@ -164,7 +172,18 @@ class Metadata(Protocol):
         """Return the broker id of Pulsar's own load-manager leader, or None."""
 
     async def topics(self, bundle: str) -> list[str]:
-        """Return the bundle's persistent topics in the metadata store: full names, partitions included."""
+        """Return the bundle's topics in the metadata store: full names of persistent topics, partitions included, and
+        of scalable topics and segments.
+        """
+
+    async def segments(self, topic: str) -> list[str]:
+        """Return the full names of the segments of a scalable topic (full name), sorted; sealed ones included."""
+
+    async def layouts(self) -> list[Segment]:
+        """Return the segments of all scalable topics, sealed ones included."""
+
+    async def segment_load(self, segment: Segment) -> tuple[float, float, float, float]:
+        """Return the traffic of a segment as its owner stored it, columns of `model.load.TRAFFIC`; 0: unknown."""
 
     async def tenants(self) -> list[str]:
         """Return all tenants, sorted, including those without namespaces."""

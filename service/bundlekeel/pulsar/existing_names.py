@@ -55,11 +55,11 @@ async def topic_named(name: str, metadata: Metadata) -> TopicName:
 
 
 async def exists(topic: TopicName, metadata: Metadata) -> bool:
-    """Return whether a topic is partitioned, a partition of such a topic, or has data.
+    """Return whether a topic is partitioned, a partition of such a topic, or stored.
 
     Returns True for non-persistent topics, which are not stored. Raises NotFound if its namespace does not exist.
     """
-    if topic.domain != "persistent":
+    if topic.domain == "non-persistent":
         return True
     whole = replace(topic, local=topic.local.removesuffix(f"-partition-{topic.partition}"))
     if await metadata.partitions(str(whole)) > max(topic.partition, 0):

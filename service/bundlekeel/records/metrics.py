@@ -215,6 +215,7 @@ _OWN: tuple[Metric, ...] = (
         ("broker",),
         "Age of the last reading of the counters, for each broker whose counters are used.",
     ),
+    Metric("bundles_served_twice", "gauge", (), "Bundles with topics that two brokers serve, at the leader."),
     Metric(
         "load_signals_total",
         "counter",

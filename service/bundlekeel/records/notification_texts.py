@@ -15,6 +15,8 @@ _STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "dea
 _SHARED: Final = ("takeover", "handback", "deadman")
 # Obstacles in normal operation, or already reported by the notification of an operator's request.
 _QUIET: Final = frozenset({Code.NOT_LEADER, Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.OUTSIDE_WINDOW})
+# Findings with which messages can be lost.
+_CRITICAL: Final = frozenset({FindingCode.OWNED_TWICE, Code.SERVED_TWICE})
 # Outcomes of moves and splits that an operator may want to check.
 _ODD: Final = ("unknown", "refused")
 
@@ -101,7 +103,7 @@ class NotificationTexts:
 
     def _finding(self, record: Mapping[str, Any]) -> list[Notification]:
         code, is_gone = str(record.get("code", "")), record.get("event") == "gone"
-        severity: Severity = "info" if is_gone else "critical" if code == FindingCode.OWNED_TWICE else "warning"
+        severity: Severity = "info" if is_gone else "critical" if code in _CRITICAL else "warning"
         keys = ("event", "count", "bundles", "brokers", "remedy")
         return [self._notification("findings", severity, code, str(record.get("sentence", "")), record, keys)]
 

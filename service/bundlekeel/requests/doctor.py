@@ -48,6 +48,7 @@ from bundlekeel.requests.doctor_checks import (
     StateCheck,
     clocks_check,
     document_check,
+    double_service_checks,
     jvm_check,
     live_loads_check,
     migration_check,
@@ -119,7 +120,9 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     checks += _reports(context, picture, tables)
     checks += [*_admin(context, picture), *await asyncio.to_thread(_reporting, context, picture)]
     checks.append(await jvm_check(context.admin, sorted(picture.endpoints)))
-    checks += [] if context.live is None else [live_loads_check(context.live)]
+    if context.live is not None:
+        twice = context.live.double_service.reports(context.clock.wall_ms())
+        checks += [live_loads_check(context.live), *double_service_checks(twice)]
     record = await _takeover(context)
     checks += [*await _acting(context, record, picture), _load_manager(picture)]
     checks += [_shedding(context, picture, record)]

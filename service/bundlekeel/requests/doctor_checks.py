@@ -16,6 +16,7 @@ from bundlekeel.leader.state.shared_state import AVERAGES, DESIRED, MOVES, REQUE
 from bundlekeel.leader.state.takeover_record import TAKEOVER, decode_takeover
 from bundlekeel.model.check import Check
 from bundlekeel.model.codes import Code
+from bundlekeel.model.double_service import ServedTwice
 from bundlekeel.model.errors import AdminApiError, CodecError, StoreError
 from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.model.text_format import numbered, some
@@ -211,6 +212,19 @@ def live_loads_check(live: LiveLoads) -> Check:
     lasting = {state for state in states.values() if state != "outdated" or not passing}
     fixes = [fix for state, fix in _LIVE_FIXES.items() if state in lasting]
     return Check.warned(name, detail, fixes[0]) if fixes else Check.passed(name, detail)
+
+
+def double_service_checks(reports: Sequence[ServedTwice]) -> list[Check]:
+    """Return an error for each bundle with topics that two brokers serve, by the counters that the leader reads."""
+    return [
+        Check.failed(
+            "double service",
+            f"{item.bundle}: {' and '.join(item.brokers)} serve {numbered(item.topics, 'topic')} at the same time; "
+            "messages can be lost",
+            "restart the broker that `bundlekeel where` does not show as the owner (runbook BundlekeelServedTwice)",
+        )
+        for item in reports
+    ]
 
 
 def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, ...]) -> list[Check]:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.errors import ConfigError, NotFound
-from bundlekeel.model.names import BundleName, TopicName, bundle_for_hash, names_namespace
+from bundlekeel.model.names import BundleName, TopicName, bundle_for_hash, names_namespace, parse_topic
 from bundlekeel.model.response_fields import Bundle
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Metadata, Owner, Ownership
@@ -56,7 +56,7 @@ async def where(
     entry: Callable[[str], UnitView | None] = lambda _: None,
     listener: str = "",
 ) -> list[Place]:
-    """Return the owner of a topic, of each of its partitions, of a bundle, or of each bundle of a namespace.
+    """Return the owner of a topic, each of its partitions or segments, a bundle, or each bundle of a namespace.
 
     `preallocated`: target broker of each bundle that is in transit. `entry`: returns a bundle's row in the ownership
     channel, or None. `listener`: the advertised listener whose address is returned; "": the broker's own address.
@@ -135,6 +135,8 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
 
 async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
     topic = await topic_named(name, metadata)
+    if topic.domain == "topic":
+        return [topic, *map(parse_topic, await metadata.segments(str(topic)))]
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
     if partitions > MOST_PARTITIONS:
         raise ConfigError(

@@ -134,7 +134,7 @@ class SplitRecord(_FinishedRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FindingRecord(OtherRecord):
-    """Problems in the ownership channel or with brokers' settings that appeared or disappeared, all of one code."""
+    """Problems of bundles, the ownership channel or brokers' settings that appeared or disappeared, all of one code."""
 
     kind: Annotated[Literal["finding"], Doc("kind of the record")]
     event: Annotated[str, Doc("`appeared` or `gone`", grows=("appeared", "gone"))]

@@ -34,6 +34,9 @@ _ACTIONS: dict[Code, str] = {
     Code.IDLE: "nothing to do: moving an idle bundle helps no broker",
     Code.SYSTEM_BUNDLE: "nothing to do: system bundles stay",
     Code.EXCLUDED: "end the exclusion: `bundlekeel include`, or the settings (`excluded_...`, `included_namespaces`)",
+    Code.SEGMENT_ABOVE_LIMIT: "wait until Pulsar has split the segment, or five minutes",
+    Code.SEGMENTS_CHANGED: "wait a minute: Pulsar moved load between bundles",
+    Code.SERVED_TWICE: "restart the broker that does not own it: runbook BundlekeelServedTwice",
     Code.NOT_TAKEN_OVER: "take its namespace over too: `bundlekeel takeover --namespace {namespace}`",
     Code.HAS_POLICY: "set `bundles_with_policies` to true if such bundles may move",
     Code.POLICY_FORBIDS: "let its isolation policy or anti-affinity group allow more brokers",
@@ -74,6 +77,7 @@ _ENDS: dict[Code, str] = {
     Code.POLICY_UNREADABLE: "until the policy can be read",
     Code.IN_TRANSIT: "until its move has ended",
     Code.FROZEN_INTENT: "until the leader has settled that move, about two minutes",
+    Code.SERVED_TWICE: "until the counters of both brokers no longer show it",
     Code.CORDONED: "until an operator ends it",
     Code.OUTSIDE_WINDOW: "until a maintenance window opens",
     Code.SOLE_BUNDLE: "until its broker has another bundle",
@@ -128,8 +132,14 @@ async def why(name: str, why_input: WhyInput) -> WhyView:
     if bundle == name:
         return replace(answer, kind="bundle", name=name)
     topic = await topic_named(name, why_input.metadata)
-    absent = "" if await exists(topic, why_input.metadata) else f"there is no topic {topic} yet; of its bundle: "
-    return replace(answer, kind="topic", name=name, sentence=f"{absent}{answer.sentence}")
+    before = ""
+    if not await exists(topic, why_input.metadata):
+        before = f"there is no topic {topic} yet; of its bundle: "
+    elif topic.domain == "topic":
+        before = (
+            f"each segment of {topic} has its own bundle (`bundlekeel where {topic}`); of its controller's bundle: "
+        )
+    return replace(answer, kind="topic", name=name, sentence=f"{before}{answer.sentence}")
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:

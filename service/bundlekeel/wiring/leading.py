@@ -157,6 +157,7 @@ def _move_ports(reading: Reading) -> MovePorts:
         metadata=out.metadata,
         clock=out.clock,
         load_manager=lambda: observer.picture.mode if observer.picture else "",
+        served_twice=lambda: observer.picture.bundles_served_twice if observer.picture else frozenset(),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.model.names import bundle_for_hash, find_alike, parse_topic
+from bundlekeel.model.names import bundle_for_hash, find_alike, is_topic, parse_topic
 from bundlekeel.model.plan import Plan
 from bundlekeel.model.text_format import figure, numbered, unknown_broker
 from tests.support.builders import EAGER, bundle_name, report, run, snapshot
@@ -31,6 +31,66 @@ def test_the_hash_is_that_of_the_full_name() -> None:
     for text in ("persistent://apache/pulsar/test-topic-partition-1", "non-persistent://t/n/ä b"):
         assert parse_topic(text).hash == crc32(text.encode())
     assert parse_topic("my-topic").hash == crc32(b"persistent://public/default/my-topic")
+
+
+@pytest.mark.parametrize(
+    ("text", "local", "topic"),
+    [
+        ("topic://t1/seg/hot", "hot", "topic://t1/seg/hot"),
+        ("topic://t1/seg/hot-partition-3", "hot-partition-3", "topic://t1/seg/hot-partition-3"),
+        ("segment://t1/seg/hot/0000-7fff-0", "hot/0000-7fff-0", "topic://t1/seg/hot"),
+        ("segment://t1/seg/hot/ffff-ffff-12", "hot/ffff-ffff-12", "topic://t1/seg/hot"),
+        ("segment://t1/seg/a/b/0000-ffff-9", "a/b/0000-ffff-9", "topic://t1/seg/a/b"),
+    ],
+)
+def test_names_of_scalable_topics(text: str, local: str, topic: str) -> None:
+    """Pulsar 5.0: the hash is that of the whole name, and neither a scalable topic nor a segment is a partition."""
+    name = parse_topic(text)
+    assert (str(name), name.namespace, name.local, name.partition) == (text, "t1/seg", local, -1)
+    assert name.scalable and str(name.scalable_topic) == topic
+    assert name.hash == crc32(text.encode())
+    assert is_topic(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "segment://t1/seg/hot",
+        "segment://t1/seg/0000-7fff-0",
+        "segment://t1/seg//0000-7fff-0",
+        "segment://t1/seg/hot//0000-7fff-0",
+        "segment://t1/seg/hot/",
+        "segment://t1/seg/hot/0000-7fff",
+        "segment://t1/seg/hot/0000-7fff-",
+        "segment://t1/seg/hot/0000-7fff--1",
+        "segment://t1/seg/hot/0000-7fff-00",
+        "segment://t1/seg/hot/0000-7fff-0 ",
+        "segment://t1/seg/hot/0000-7fff-0\n",
+        "segment://t1/seg/hot/0000-7fff-١",
+        "segment://t1/seg/hot/0000-7FFF-0",
+        "segment://t1/seg/hot/000-7fff-0",
+        "segment://t1/seg/hot/00000-7fff-0",
+        "segment://t1/seg/hot/7fff-0000-0",
+        "segment://t1/seg/hot/0000-7fff-99999999999999999999",
+        "segment://t1/seg",
+        "segment://t1",
+        "segment://",
+        "topic://",
+        "topic://t1",
+        "topic://t1/seg",
+        "topic://t1/seg/",
+        "topic:///seg/hot",
+        "topics://t1/seg/hot",
+        "Topic://t1/seg/hot",
+        "SEGMENT://t1/seg/hot/0000-7fff-0",
+        " topic://t1/seg/hot",
+    ],
+)
+def test_invalid_names_of_scalable_topics(text: str) -> None:
+    """The error quotes the name and shows a valid one."""
+    with pytest.raises(ValueError, match=r"is not (a topic name|the name of a segment); expected \w+://tenant/"):
+        parse_topic(text)
+    assert not is_topic(text)
 
 
 def test_s02_a_name_longer_than_any_request_is_not_a_topic() -> None:

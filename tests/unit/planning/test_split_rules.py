@@ -276,6 +276,8 @@ def test_bundles_that_are_left_as_they_are() -> None:
     reports = brokers({BIG: (10, 1, 1)})
     for guard, code in (
         (GuardState(frozen=frozenset({BIG})), "FrozenIntent"),
+        (GuardState(served_twice=frozenset({BIG})), "ServedTwice"),
+        (GuardState(segments_changed={BIG: NOW_MS - 59_999}), "SegmentsChanged"),
         (GuardState(pinned={BIG: NOW_MS + 1}), "Pinned"),
         (GuardState(pinned={BIG: NOW_MS - 1}), ""),
         (GuardState(split_failed={BIG: SplitFailed(at_ms=NOW_MS - 1000, code="DominantTopic")}), "DominantTopic"),
@@ -464,6 +466,30 @@ def test_n_l_the_verdict_names_the_maximum() -> None:
     )
     assert result.plan.verdict.code is Code.UNSPLITTABLE
     assert result.plan.verdict.sentence.endswith("; t/ns has 128 bundles, maximum 128 (split_max_bundles)")
+
+
+@pytest.mark.parametrize(
+    ("versions", "topics", "recommended"),
+    [
+        (("5.0.1", "5.0.0"), 1, True),
+        (("5.0.1", "5.0.1"), 2, False),
+        (("5.0.1", "4.2.4"), 1, False),
+        (("5.0.0-M1", "5.0.1"), 1, False),
+        (("", ""), 1, False),
+    ],
+)
+def test_a_single_hot_topic_is_to_be_migrated(versions: tuple[str, str], topics: int, recommended: bool) -> None:
+    """All brokers must run Pulsar 5.0: with several topics a split may help, and earlier releases know no segments."""
+    hot, cold = (
+        brokers({BIG: (topics, 1, 1)}, {BIG: 0.8})[0],
+        report(broker(1), {bundle_name(100): 0.01, bundle_name(101): 0.01}),
+    )
+    reports = [replace(item, version=version) for item, version in zip((hot, cold), versions, strict=True)]
+    result = decide(reports, move_price=0)
+    assert result.plan.verdict.code is Code.UNSPLITTABLE
+    assert (f"{BIG} has only one topic: `pulsar-admin scalable-topics migrate`" in result.plan.verdict.sentence) == (
+        recommended
+    )
 
 
 def test_n_l_bundles_of_v1_namespaces_are_not_split() -> None:

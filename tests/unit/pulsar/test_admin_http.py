@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,12 +30,12 @@ from bundlekeel.pulsar.admin.hosts import InsecureRedirect
 from bundlekeel.pulsar.admin.routes import AdminRoute
 from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
 from bundlekeel.settings.token_source import TokenSource
-from tests.support.admin_kit import Kit, brokers, redirect, self_signed, unload  # brokers: a fixture
+from tests.support.admin_kit import Kit, brokers, kit, redirect, self_signed, unload  # brokers, kit: fixtures
 from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder
 from tests.support.http_brokers import Answer, HttpBrokers, Seen, answer
 from tests.support.memory_source import RealClock
 
-__all__ = ["brokers"]
+__all__ = ["brokers", "kit"]
 TRACE = (
     "\n --- An unexpected error occurred in the server ---\n\nMessage: Failed to unload\n\nStacktrace:\n\n"
     "java.lang.RuntimeException: secret internals\n\tat org.apache.pulsar.broker.Foo.bar(Foo.java:1)\n"
@@ -52,12 +53,12 @@ async def make(brokers: HttpBrokers) -> AsyncIterator[Callable[..., Kit]]:
         return kits[-1]
 
     yield build
-    for kit in kits:
-        await kit.admin.close()
-    counted = sum(kit.telemetry.total("admin_requests_total") for kit in kits)
-    unsent = sum(kit.telemetry.total("admin_requests_total", code="unreachable") for kit in kits)
+    for one in kits:
+        await one.admin.close()
+    counted = sum(one.telemetry.total("admin_requests_total") for one in kits)
+    unsent = sum(one.telemetry.total("admin_requests_total", code="unreachable") for one in kits)
     assert counted - unsent == len(brokers.seen), "every request on the wire is counted, and what was not sent apart"
-    assert sum(len(kit.telemetry.timed) for kit in kits) == len(brokers.seen), "and only those have a time"
+    assert sum(len(one.telemetry.timed) for one in kits) == len(brokers.seen), "and only those have a time"
 
 
 async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
@@ -74,6 +75,64 @@ async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, mak
     assert kit.permit.asked == 6, "before connecting, and again right before each request leaves"
     assert kit.telemetry.total("admin_requests_total", code="307", method="PUT") == 2
     assert len(kit.telemetry.timed) == 3
+
+
+async def test_counters_of_a_broker_that_left_the_registry_are_read_without_the_token(
+    brokers: HttpBrokers, make: Callable[..., Kit]
+) -> None:
+    """Another process may have its address by then. Redirects are not followed, and no other request is sent there."""
+    kit, (first, *others) = make(TokenSource("canary")), brokers.ids
+    left = brokers.endpoints()[first]
+    kit.admin.set_endpoints({name: endpoint for name, endpoint in brokers.endpoints().items() if name in others})
+    brokers.script(0, lambda _request: Answer(body=b"process_cpu_seconds_total 3\n"), redirect(f"http://{others[0]}"))
+    (reading,) = await kit.admin.counters(left)
+    assert reading.cpu_seconds == 3
+    with pytest.raises(AdminApiError):
+        await kit.admin.counters(left)
+    with pytest.raises(AdminUnreachable, match="not registered"):
+        await kit.admin.cpu_seconds(first)
+    assert [(request.target, "authorization" in request.headers) for request in brokers.seen] == [
+        ("/metrics/", False),
+        ("/metrics/", False),
+    ]
+
+
+SEGMENTS = {
+    "controllerBroker": "b:1",
+    "layout": {
+        "epoch": 0,
+        "segments": {
+            "0": {"name": "segment://t1/seg/a b/0000-7fff-0", "state": "ACTIVE", "ownerBroker": "b:2"},
+            "1": {"name": "segment://t1/seg/a b/8000-ffff-1", "state": "ACTIVE", "ownerBroker": None},
+            "2": {"name": "segment://t1/seg/a b/c/8000-ffff-1", "state": "SEALED", "ownerBroker": "http://b:3"},
+        },
+    },
+}
+
+
+async def test_a_claim_of_a_segment_is_a_read_of_its_topic_at_the_controller(brokers: HttpBrokers, kit: Kit) -> None:
+    """Any broker redirects to the controller. It looks up all segments, so the request needs a permit."""
+    brokers.script(0, redirect(f"http://{brokers.ids[1]}"))
+    brokers.script(1, lambda _request: Answer(body=json.dumps(SEGMENTS).encode()))
+    name = "segment://t1/seg/a b/0000-7fff-0"
+    assert await kit.admin.claim(name, broker_id=brokers.ids[0], permit=kit.permit) == "b:2"
+    assert [request.target for request in brokers.seen] == ["/admin/v2/scalable/t1/seg/a%20b/stats"] * 2
+    assert kit.permit.asked == 4, "before connecting, and again right before each request leaves"
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"layout":5}', b'{"layout":{"segments":{"0":5,"1":{"name":5}}}}', json.dumps(SEGMENTS).encode()]
+)
+async def test_a_segment_without_owner(brokers: HttpBrokers, kit: Kit, body: bytes) -> None:
+    brokers.always(0, lambda _request: Answer(body=body))
+    with pytest.raises(AdminFault, match="names no owner of segment://t1/seg/a b/8000-ffff-1"):
+        await kit.admin.claim("segment://t1/seg/a b/8000-ffff-1", broker_id=brokers.ids[0], permit=kit.permit)
+
+
+async def test_a_name_that_is_not_a_segment_is_not_claimed(brokers: HttpBrokers, kit: Kit) -> None:
+    with pytest.raises(AdminRefused, match="is not the name of a segment"):
+        await kit.admin.claim("segment://t1/seg/a", broker_id=brokers.ids[0], permit=kit.permit)
+    assert brokers.seen == []
 
 
 async def test_a_redirect_keeps_the_body(brokers: HttpBrokers) -> None:

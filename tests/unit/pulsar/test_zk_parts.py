@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.model.names import TopicName
 from bundlekeel.pulsar.work import bounded
 from bundlekeel.pulsar.zookeeper.broker_records import BrokerRecord, date_records, make_picture, mode_of, read_record
 from bundlekeel.pulsar.zookeeper.client import Stat, ZkClient
 from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
-from bundlekeel.pulsar.zookeeper.metadata import encode_local
 from bundlekeel.pulsar.zookeeper.source import ZkLoadSource
 from tests.support.builders import report
 from tests.support.contracts.coordination import member
@@ -106,7 +106,7 @@ async def test_bounded_stops_at_the_first_failure() -> None:
 @given(st.text(min_size=1).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text)))
 def test_encoded_names_are_javas(text: str) -> None:
     """Only what java.net.URLEncoder leaves alone stays; decoding gives the name back."""
-    encoded = encode_local(text)
+    encoded = TopicName(domain="persistent", namespace="t/n", local=text).encoded
     assert unquote_plus(encoded) == text
     assert all(c.isascii() and (c.isalnum() or c in ".-*_+%") for c in encoded)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 
 from bundlekeel.model.counters import CounterReading, measured
+from bundlekeel.model.double_service import DoubleService
 from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.model.names import FULL_UPPER
 from bundlekeel.simulator.cluster import VirtualCluster
@@ -145,3 +147,49 @@ def test_n_q_ticks_are_a_second_by_counters_alone() -> None:
     case = scenario(settings=ScenarioSettings(tick=5.0), minutes=1.0)
     ticks = [simulate(case, who, 1).cluster.settings.tick for who in (DEFAULT, STILL)]
     assert ticks == [1.0, 5.0]
+
+
+def test_moves_are_not_double_service() -> None:
+    """Bundles move about every minute; one broker is read every 30 s, the other one ten times as often. A broker that
+    serves the topics of another one, too, is detected."""
+
+    async def main() -> None:
+        cluster, _ = virtual(scenario(), 1)
+        cluster.begin()
+        source, double, random = ClusterCounters(cluster, VirtualClock()), DoubleService(), Random(3)
+        last: dict[int, CounterReading] = {}
+        due, moving = [0, 0], dict.fromkeys(cluster.bundles.names, 5)
+        for second in range(1200):
+            for bundle, at in moving.items():
+                if second >= at and cluster.move(
+                    bundle, 1 - int(cluster.bundles.owner[cluster.bundles.index[bundle]]), by="test"
+                ):
+                    moving[bundle] = second + random.randint(61, 90)
+            for broker in (0, 1):
+                if second >= due[broker]:
+                    due[broker] = second + (random.randint(25, 30), random.randint(2, 4))[broker]
+                    reading = await _read(source, broker)
+                    await _add(source, double, broker_id(broker), last.get(broker), reading)
+                    last[broker] = reading
+            await _tick(cluster, 1)
+            assert double.reports(cluster.wall_ms) == ()
+        assert len(cluster.moved) > 30
+        owner = int(cluster.bundles.owner[0])
+        for _ in range(2):
+            reading = await _read(source, owner)
+            for name, before in (("a:1", last.get(owner)), ("b:1", last.get(owner))):
+                await _add(source, double, name, before, reading)
+            last[owner] = reading
+            await _tick(cluster, 10)
+        assert double.reports(cluster.wall_ms)
+
+    run_virtually(main())
+
+
+async def _add(
+    source: ClusterCounters, double: DoubleService, broker: str, before: CounterReading | None, after: CounterReading
+) -> None:
+    if before is not None:
+        load = measured(before, after, {"t/ns": await source.boundaries("t/ns")})
+        assert load is not None
+        double.add(broker, load.growth)

@@ -16,11 +16,13 @@ from typing import Any, Final, Protocol
 import structlog
 
 from bundlekeel.leader.cycle import transitions
+from bundlekeel.leader.cycle.double_service import DoubleServiceWatch
 from bundlekeel.leader.cycle.effects import Effects
 from bundlekeel.leader.cycle.external_moves import ExternalMoveWatch
 from bundlekeel.leader.cycle.external_splits import SplitWatch
 from bundlekeel.leader.cycle.plan_metrics import publish_plan
 from bundlekeel.leader.cycle.report import CycleReport
+from bundlekeel.leader.cycle.segment_changes import SegmentChanges
 from bundlekeel.leader.cycle.status import CycleStatus
 from bundlekeel.leader.execution.executor import Executor
 from bundlekeel.leader.execution.intents import MoveOutcome
@@ -134,6 +136,8 @@ class Cycle:
     def __post_init__(self) -> None:
         self.progress_boot = self.clock.boot()
         self._broker_splits = SplitWatch(self.config, self.journal.append, self.telemetry)
+        self._double_service = DoubleServiceWatch(self.journal.append, self.telemetry)
+        self._segment_changes = SegmentChanges(self.metadata)
 
     @property
     def cycle_state(self) -> CycleState:
@@ -251,6 +255,9 @@ class Cycle:
         self.config.demand_configuration_store()
         self.gate.see(picture)
         self._broker_splits.look(picture, takeover)
+        self._double_service.look(picture, leading=self.leads)
+        if self.leads:
+            await self._segment_changes.read(snapshot, self.config.adoptable())
         self.status.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
         self.status.snapshot = snapshot = await self.drains.complete(snapshot, picture)
         await self.policies.refresh(snapshot)
@@ -279,7 +286,14 @@ class Cycle:
         plan_input, result = await self.decide(self.plan_input(snapshot))
         state = self.cycle_state
         ledger = transitions.settled_ledger(state, plan_input, result)
-        judged = self.effects.judge(state.effects, ledger, snapshot, result.plan, leading=self.leads)
+        judged = self.effects.judge(
+            state.effects,
+            ledger,
+            snapshot,
+            result.plan,
+            leading=self.leads,
+            segments_changed=plan_input.guard.segments_changed,
+        )
         recent_splits, brokers = self.observer.recent_splits, self.picture.endpoints if self.picture is not None else ()
         self._change(
             transitions.planned(state, plan_input, result, judged=judged, recent_splits=recent_splits, brokers=brokers),
@@ -292,6 +306,9 @@ class Cycle:
         guard = GuardState(
             recent=state.recent,
             frozen=self.shared_state.frozen,
+            served_twice=self.picture.bundles_served_twice if self.picture is not None else frozenset(),
+            segments_changed=self._segment_changes.by_bundle,
+            segments_above=self._segment_changes.above,
             split_failed=state.split_failed,
             quarantined=state.effects.quarantined(now),
             taken_over=namespaces_of(self.shared_state.takeover),

@@ -36,7 +36,14 @@ class Effects:
         self._back: tuple[Move, ...] = ()
 
     def judge(
-        self, records: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool
+        self,
+        records: EffectRecords,
+        ledger: Ledger,
+        snapshot: Snapshot,
+        plan: Plan,
+        *,
+        leading: bool,
+        segments_changed: Mapping[str, int],
     ) -> EffectRecords:
         """Judge the moves whose effect is visible now, and return the updated records.
 
@@ -44,7 +51,7 @@ class Effects:
         if not leading:
             return records
         moves = {item.move.bundle: item.move for item in records.open}
-        judged, effects = core.judge(records, ledger, snapshot, plan, self._rules)
+        judged, effects = core.judge(records, ledger, snapshot, plan, self._rules, segments_changed)
         for effect in effects:
             self._publish(effect)
         self._telemetry.gauge("quarantined_pairs", len(judged.quarantined(snapshot.wall_ms)))

@@ -481,6 +481,8 @@ class Executor:
         action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
         request = self.request or GateQuestion(action=action)
         question = replace(request, epoch=self._epoch, bundle=bundle, source=source, target=target)
+        if bundle in self._ports.served_twice():
+            return Refusal(code=Code.SERVED_TWICE, bundle=bundle)
         obstacle = await self._gate.check_anew(question)
         return Refusal(code=obstacle.code, bundle=bundle, detail=obstacle.detail) if obstacle is not None else None
 

@@ -64,6 +64,8 @@ class MovePorts:
     metadata: Metadata
     clock: Clock
     load_manager: Callable[[], str] = _modular
+    served_twice: Callable[[], frozenset[str]] = frozenset
+    """Returns the bundles with topics that two brokers serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,13 +405,17 @@ class _Claims:
             pause = min(pause * 2, _CLAIM_MAX_SECONDS)
 
 
-def _oddity(topic: str) -> tuple[bool, bool]:
-    """Return a sort key: system topics, and non-persistent topics (which end with their clients), come last."""
+# Best topics to look up first. Non-persistent topics end with their clients; a scalable topic is only its controller.
+_DOMAINS: Final = ("persistent", "segment", "topic", "non-persistent")
+
+
+def _oddity(topic: str) -> tuple[int, bool]:
+    """Return a sort key: topics of the first `_DOMAINS` come first, and system topics last."""
     try:
         name = parse_topic(topic)
     except ValueError:
-        return True, True
-    return name.domain != "persistent", name.local.startswith("__")
+        return len(_DOMAINS), True
+    return _DOMAINS.index(name.domain), name.local.startswith("__")
 
 
 def _range(request: MoveRequest) -> str:

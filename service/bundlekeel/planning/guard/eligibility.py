@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,8 @@ class Codes(Mapping[int, Code]):
         return rows
 
 
+# A bundle stays for this long after Pulsar split or merged a segment in it, until counters show its new load.
+SEGMENTS_REST_MS: Final = 60_000
 # Obstacles of a bundle. If several apply, the last one in this order is reported.
 _CODES = (
     Code.OUTSIDE_WINDOW,
@@ -64,11 +67,14 @@ _CODES = (
     Code.NOT_TAKEN_OVER,
     Code.SYSTEM_BUNDLE,
     Code.SPLITTING,
+    Code.SEGMENT_ABOVE_LIMIT,
+    Code.SEGMENTS_CHANGED,
     Code.COOL_DOWN,
     Code.PINNED,
     Code.UNSETTLED,
     Code.IN_TRANSIT,
     Code.FROZEN_INTENT,
+    Code.SERVED_TWICE,
 )
 
 
@@ -144,7 +150,19 @@ def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
     """Return the time (Unix ms) at which a bundle's obstacle ends; 0: unknown."""
     if code is Code.COOL_DOWN:
         return state.recent[name].at_ms + rest_ms(state, params, name)
+    if code is Code.SEGMENTS_CHANGED:
+        return state.segments_changed[name] + SEGMENTS_REST_MS
+    if code is Code.SEGMENT_ABOVE_LIMIT:
+        return state.segments_above[name]
     return state.pinned[name] if code is Code.PINNED else 0
+
+
+def segment_codes(state: GuardState, now_ms: int) -> dict[str, Code]:
+    """Return the obstacle of each bundle whose segments Pulsar split or merged recently, or is about to split."""
+    codes = {name: Code.SEGMENT_ABOVE_LIMIT for name, until_ms in state.segments_above.items() if until_ms > now_ms}
+    rested_ms = now_ms - SEGMENTS_REST_MS
+    codes.update({name: Code.SEGMENTS_CHANGED for name, at_ms in state.segments_changed.items() if at_ms > rested_ms})
+    return codes
 
 
 def rest_ms(state: GuardState, params: Parameters, bundle: str) -> int:
@@ -188,15 +206,19 @@ def _traffic_sum(traffic: Floats) -> Floats:
 def _single_bundle_codes(
     state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str], unsettled: frozenset[str]
 ) -> dict[str, Code]:
-    codes = {
-        name: Code.COOL_DOWN
-        for name, moved in state.recent.items()
-        if moved.at_ms > now_ms - rest_ms(state, params, name)
-    }
+    codes = segment_codes(state, now_ms)
+    codes.update(
+        {
+            name: Code.COOL_DOWN
+            for name, moved in state.recent.items()
+            if moved.at_ms > now_ms - rest_ms(state, params, name)
+        }
+    )
     codes.update({name: Code.PINNED for name, expiry in state.pinned.items() if not expiry or expiry > now_ms})
     codes.update(dict.fromkeys(unsettled, Code.UNSETTLED))
     codes.update(dict.fromkeys(in_books, Code.IN_TRANSIT))
     codes.update(dict.fromkeys(state.frozen, Code.FROZEN_INTENT))
+    codes.update(dict.fromkeys(state.served_twice, Code.SERVED_TWICE))
     return codes
 
 

@@ -41,9 +41,11 @@ class GuardState:
     """Input of the guard (the rules that limit moves) in addition to the snapshot. All times are Unix ms.
 
     `recent`: last move of each bundle. `recent_brokers`: time at which a broker lost an unknown bundle. `frozen`:
-    bundles that an earlier leader began to move, with unknown result. `pinned`: expiry by bundle of pins (operators'
-    rules that a bundle stays); 0: never. `split_failed`: failed splits by bundle. `last_hour`: moves started in the
-    last hour, oldest first.
+    bundles that an earlier leader began to move, with unknown result. `served_twice`: bundles with topics that two
+    brokers serve. `segments_changed`: time at which Pulsar split or merged a segment in a bundle (scalable topics).
+    `segments_above`: by bundle with a segment above Pulsar's split thresholds, the time until which Pulsar splits it.
+    `pinned`: expiry by bundle of pins (operators' rules that a bundle stays); 0: never. `split_failed`: failed splits
+    by bundle. `last_hour`: moves started in the last hour, oldest first.
 
     `cordoned`: brokers that get no bundles. `draining`: brokers that are emptied and stay empty; they are in `cordoned`
     too. `warming`: brokers that are filled slowly. `excluded`: expiry of exclusions by pattern of tenants, namespaces,
@@ -60,6 +62,9 @@ class GuardState:
     recent: Mapping[str, RecentMove] = field(default_factory=dict)
     recent_brokers: Mapping[str, int] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    served_twice: frozenset[str] = frozenset()
+    segments_changed: Mapping[str, int] = field(default_factory=dict)
+    segments_above: Mapping[str, int] = field(default_factory=dict)
     pinned: Mapping[str, int] = field(default_factory=dict)
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
     last_hour: tuple[BegunMove, ...] = ()

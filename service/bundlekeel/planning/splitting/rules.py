@@ -34,6 +34,7 @@ from bundlekeel.model.plan import Refusal, Split
 from bundlekeel.model.snapshot import BundleTable
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.guard.eligibility import segment_codes
 from bundlekeel.planning.guard.scope import excluded_bundles, not_taken_over
 from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.memory import Hits
@@ -311,10 +312,12 @@ def _obstacles(inputs: Situation, ledger: Ledger) -> dict[str, tuple[Code, str]]
     under_way = ledger.under_way()
     return {
         **{name: _why(failed.code) for name, failed in guard.split_failed.items() if failed.at_ms > until},
+        **{name: (code, "") for name, code in segment_codes(guard, now).items()},
         **{name: (Code.PINNED, "") for name, expiry in guard.pinned.items() if not expiry or expiry > now},
         **dict.fromkeys(ledger.not_yet_reported_bundles(inputs.params, now), (Code.UNSETTLED, "")),
         **dict.fromkeys(under_way, (Code.IN_TRANSIT, "")),
         **dict.fromkeys(guard.frozen, (Code.FROZEN_INTENT, "")),
+        **dict.fromkeys(guard.served_twice, (Code.SERVED_TWICE, "")),
     }
 
 

@@ -22,7 +22,7 @@ from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
 from bundlekeel.pulsar.admin import routes
 from bundlekeel.pulsar.admin.failures import RawAnswer, decoded_answer
 from bundlekeel.pulsar.admin.hosts import joined
-from bundlekeel.pulsar.admin.routes import AdminRoute, bundle_path, lookup_path, with_query
+from bundlekeel.pulsar.admin.routes import AdminRoute, bundle_path, lookup_path, scalable_stats_path, with_query
 from bundlekeel.pulsar.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
 from bundlekeel.pulsar.formats.broker_metrics import (
     LOOKUP_FAILURES,
@@ -34,6 +34,7 @@ from bundlekeel.pulsar.formats.broker_metrics import (
 from bundlekeel.pulsar.formats.external_input import load_object
 from bundlekeel.pulsar.formats.jvm_beans import decode_cpu_load, decode_cpu_seconds
 from bundlekeel.pulsar.formats.records import decode_settings
+from bundlekeel.pulsar.formats.scalable import decode_segment_owners
 from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_stats
 from bundlekeel.settings.tls import ClientTls as AdminTls
 from bundlekeel.settings.token_source import TokenSource
@@ -165,13 +166,17 @@ class HttpBrokerAdmin:
         """Return counters of the broker's topics from its Prometheus page (`ports.TopicCounters`).
 
         With the extensible load manager this changes the broker's load averages, as each scrape by Prometheus does.
+        A broker that is not registered any more gets no token.
         """
         started = self._clock.wall_ms()
         call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines(), gzip=True)
-        reply = await self.http.read(call, at=broker.broker_id)
+        if broker.broker_id in self.http.hosts.brokers():
+            answer = (await self.http.read(call, at=broker.broker_id)).answer
+        else:
+            answer = await self.http.read_unregistered(call, broker)
         ended = self._clock.wall_ms()
         what = f"counters of {broker.broker_id}"
-        return [await decoded_answer(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
+        return [await decoded_answer(what, decode_counters, answer, from_ms=started, to_ms=ended)]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Return all bundles of the broker, sorted, also those without topics, which load reports omit."""
@@ -222,6 +227,8 @@ class HttpBrokerAdmin:
         Returns the id of the owner that the response names. A redirect means that `broker_id` did not acquire the
         bundle: the redirect's target is returned and not called.
         """
+        if topic.startswith("segment://"):
+            return await self._segment_owner(topic, at=broker_id, permit=permit)
         target = with_query(lookup_path(topic), {"authoritative": "true"})
         answer = await self.http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
         if answer.status in FOLLOWED:
@@ -230,6 +237,18 @@ class HttpBrokerAdmin:
         if answering is None:
             raise AdminFault("lookup: the answer names no broker", status=answer.status)
         return answering
+
+    async def _segment_owner(self, topic: str, *, at: str, permit: Permit) -> str:
+        """Let the controller of a scalable topic look up its segments. Returns the owner of the segment `topic`.
+
+        The controller is any broker, so the brokers' leader assigns the bundle, to the destination of the last unload.
+        """
+        call = AdminCall(route=routes.SCALABLE_STATS, target=scalable_stats_path(topic), permit=permit)
+        reply = await self.http.follow(call, at=at)
+        owners = await decoded_answer("scalable topic", decode_segment_owners, reply.answer)
+        if not owners.get(topic):
+            raise AdminFault(f"scalable topic: the answer names no owner of {topic}", status=reply.answer.status)
+        return owners[topic]
 
     async def close(self) -> None:
         """Close pooled connections."""

@@ -71,6 +71,8 @@ HASH_POSITIONS: Final = AdminRoute(
 )
 UNLOAD: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/unload")
 SPLIT: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
+# Looks up the owner of each segment of a scalable topic (Pulsar 5.0), and so assigns segments without an owner.
+SCALABLE_STATS: Final = AdminRoute(method="GET", template="/admin/v2/scalable/{tenant}/{namespace}/{topic}/stats")
 LOOKUP: Final = AdminRoute(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
 # Each topic takes one to two kilobytes.
@@ -160,12 +162,23 @@ def lookup_path(topic: str) -> str:
     return LOOKUP.path(domain=name.domain, tenant=tenant, namespace=namespace, topic=name.local)
 
 
+def scalable_stats_path(segment: str) -> str:
+    """Return the path of the statistics of a segment's scalable topic. Raises AdminRefused for other names."""
+    try:
+        name = parse_topic(segment).scalable_topic
+    except ValueError as error:
+        raise AdminRefused(str(error), reason="no segment name") from error
+    return namespace_path(SCALABLE_STATS, name.namespace, topic=name.local)
+
+
 def rate_path(route: AdminRoute, topic: str, rate: str) -> str:
     """Return the path of a topic's rate policy (`rate`, such as publishRate). Raises AdminRefused for other names."""
     try:
         name = parse_topic(topic)
     except ValueError as error:
         raise AdminRefused(str(error), reason="no topic name") from error
+    if name.scalable:
+        raise AdminRefused(f"{topic}: scalable topics have no rate policy", reason="scalable topic")
     tenant, namespace = name.namespace.split("/")
     return route.path(domain=name.domain, tenant=tenant, namespace=namespace, topic=name.local, rate=rate)
 

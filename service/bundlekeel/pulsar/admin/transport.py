@@ -132,7 +132,7 @@ class AdminHttp:
         )
 
     def know(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Replace the brokers that may be called. No other host is called, not even after a redirect."""
+        """Replace the brokers that may be called. No other host gets the token, not even after a redirect."""
         self.hosts = KnownHosts(endpoints, use_tls=self._options.use_tls, with_token=self._token is not None)
 
     async def close(self) -> None:
@@ -190,6 +190,17 @@ class AdminHttp:
         if answer.is_success or answer.status in FOLLOWED:
             return answer
         raise error_of(answer, f"{call.route.method} {call.route.template} at {at}")
+
+    async def read_unregistered(self, call: AdminCall, broker: BrokerEndpoint) -> RawAnswer:
+        """Send a read to a broker that left the registry, without the token: another process may have its address.
+
+        Raises AdminApiError for other statuses than 2xx.
+        """
+        hosts = KnownHosts({broker.broker_id: broker}, use_tls=self._options.use_tls)
+        answer = await self._exchange(call, hosts.base_url(broker.broker_id) + call.target, "", self._clock.boot())
+        if answer.is_success:
+            return answer
+        raise error_of(answer, f"{call.route.method} {call.route.template} at {broker.broker_id}")
 
     async def _send(self, call: AdminCall, url: str, *, since: float) -> RawAnswer:
         """Send one request. After a 401 send it again if the token file has a new token: a 401 changes nothing."""

@@ -15,29 +15,30 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
 import numpy as np
 import structlog
 
-from bundlekeel.model.agreement import Agreement
 from bundlekeel.model.codes import Code
 from bundlekeel.model.counters import CounterReading, MeasuredLoad, measured, others_share, with_measured
+from bundlekeel.model.double_service import NO_GROWTH, DoubleService
 from bundlekeel.model.errors import AdminApiError, CodecError, StoreError
 from bundlekeel.model.load import BrokerEndpoint, BrokerReport, Floats
 from bundlekeel.model.names import FULL_UPPER, parse_bundle
 from bundlekeel.ports import Clock, Metadata, RawClusterView, TopicCounters
+from bundlekeel.pulsar.counters.broker_counters import BrokerCounters
 from bundlekeel.pulsar.counters.cpu_signal import CpuSignal
-from bundlekeel.pulsar.counters.demand import CounterDemand, CounterOptions
+from bundlekeel.pulsar.counters.demand import QUICK_REST, CounterDemand, CounterOptions
+from bundlekeel.pulsar.counters.left_brokers import LeftBrokers
 from bundlekeel.pulsar.work import bounded
 
 _log = structlog.get_logger(__name__)
 
-# A broker rests for this many times the duration of its response: usually, and while something changes.
+# Usually a broker rests for this many times the duration of its response (while something changes: `QUICK_REST`).
 REST: Final = 20.0
-QUICK_REST: Final = 4.0
 # A reading costs this process about 100 microseconds of CPU per topic (`evidence.counters_cost`). All readings together
 # take at most half a core, and a whole core while something changes.
 TOPICS_A_SECOND: Final = 0.5 / 100e-6
@@ -77,53 +78,6 @@ _SHOWN_SECONDS: Final = 2.0
 _TOGETHER_SECONDS: Final = 8.0
 
 
-@dataclass(slots=True, kw_only=True)
-class _BrokerCounters:
-    """Readings of one broker's counters since its last start. Times in seconds are since the machine's boot."""
-
-    endpoint: BrokerEndpoint
-    since_ms: int = 0
-    """Time at which this process noticed the broker's start, Unix ms; 0: the broker ran before this process."""
-    reading: CounterReading | None = None
-    loads: list[MeasuredLoad] = field(default_factory=list)
-    """Loads measured in the last `PROCESS_SECONDS`, each between two consecutive readings."""
-    load: MeasuredLoad | None = None
-    agreement: Agreement = field(default_factory=Agreement)
-    doubt: str = ""
-    """Why the measured load is not used; "": it is used."""
-    total: tuple[float, ...] = ()
-    """The measured load, summed over all bundles."""
-    topics_ms: int = 0
-    """Last time at which the counters contained topics, Unix ms."""
-    replacement: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
-    """The last load report, the last measured load, and the report that combines both."""
-    others: float = 0.0
-    """Share of the CPU that processes other than the broker use."""
-    read_at: float = float("-inf")
-    """Start of the last reading, which took `took` seconds."""
-    took: float = 0.0
-    refused: str = ""
-    """Why the broker returned no counters; "": it returned counters."""
-    state: str = "waiting"
-    """`live`: the measured load is used; otherwise why the broker's load report is used instead."""
-    timely: float = 0.0
-    """Last time at which `state` was not `outdated` (the counters are too old compared with the load report)."""
-    task: asyncio.Task[None] | None = None
-    quick_readings: int = 0
-    """Number of readings in quick succession that are still to come."""
-    signal: CpuSignal = field(default_factory=CpuSignal)
-    """CPU use of the broker, from its CPU time in recent probes."""
-    probe_at: float = 0.0
-    probe_took: float = 0.0
-    probe_failed: bool = False
-    probe: asyncio.Task[None] | None = None
-
-    def forget(self) -> None:
-        """Drop all readings: they are too old, because a load is measured between two recent readings."""
-        self.reading, self.loads, self.load, self.agreement.loads = None, [], None, []
-        self.signal, self.probe_failed = CpuSignal(), False
-
-
 class LiveLoads:
     """Reads the counters of brokers and computes their loads, for one `ClusterSource`.
 
@@ -160,13 +114,15 @@ class LiveLoads:
         self._metadata = metadata
         self._clock = clock
         self._options = options
-        self._brokers: dict[str, _BrokerCounters] = {}
+        self._brokers: dict[str, BrokerCounters] = {}
         # Bundle boundaries of the namespaces in the counters. A namespace is read again if a report has other bundles.
         self._boundaries: dict[str, list[int]] = {}
         self._divided: dict[str, tuple[str, ...]] = {}
         # Last values of each bundle with their time, from any broker, oldest first: the traffic of completely measured
         # bundles, and the rates of replicators.
         self._last: dict[tuple[Literal["traffic", "replicated"], str], tuple[int, Floats]] = {}
+        self.double_service = DoubleService()
+        self._left = LeftBrokers(counters, clock, self.double_service, self._edges, options)
         self._topics = 0
         self._quick_until = float("-inf")
         self._together_until = float("-inf")
@@ -185,13 +141,16 @@ class LiveLoads:
                 self._quicken()
                 if entry is not None:
                     self._end(entry)
+                    self.double_service.end(broker)
+                self._left.remove(endpoint)
                 since_ms = self._clock.wall_ms() if self._brokers else 0
-                entry = _BrokerCounters(endpoint=endpoint, since_ms=since_ms, timely=self._clock.boot())
+                entry = BrokerCounters(endpoint=endpoint, since_ms=since_ms, timely=self._clock.boot())
             brokers[broker] = entry
         gone = self._brokers.keys() - brokers.keys()
         for broker in gone:
             self._quicken()
             self._end(self._brokers[broker])
+            self._left.add(self._brokers[broker].endpoint)
         self._brokers = brokers
 
     def use(self, demand: CounterDemand) -> None:
@@ -214,11 +173,14 @@ class LiveLoads:
                     entry.task = asyncio.create_task(self._read(broker, entry), name=f"counters {broker}")
                 elif entry.task is None and entry.probe is None and self._probe_due(broker, entry, share):
                     entry.probe = asyncio.create_task(self._probe(broker, entry), name=f"probe {broker}")
+            if reads:
+                self._left.read_due()
             await self._clock.sleep(_TURN_SECONDS)
 
     async def close(self) -> None:
         """Cancel the readings and probes in progress."""
         tasks = [task for entry in self._brokers.values() for task in (entry.task, entry.probe) if task is not None]
+        tasks += self._left.clear()
         for entry in self._brokers.values():
             self._end(entry)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -252,7 +214,7 @@ class LiveLoads:
         for entry in self._brokers.values():
             entry.state = "waiting"  # a broker without a report has no load
         reports = tuple(self._newer(report) for report in picture.reports)
-        return replace(picture, reports=reports)
+        return replace(picture, reports=reports, served_twice=self.double_service.reports(self._clock.wall_ms()))
 
     def states(self) -> dict[str, str]:
         """Return the source of each broker's load: `live` for counters, else the reason why its load report is used.
@@ -300,6 +262,8 @@ class LiveLoads:
             entry.forget()
             entry.read_at, entry.refused, entry.state = float("-inf"), "", "waiting"
         self._last = {}
+        self.double_service.clear()
+        self._left.clear()
         self._together_until = self._clock.boot() + _TOGETHER_SECONDS
         self._quicken()
 
@@ -312,14 +276,14 @@ class LiveLoads:
         for entry in self._brokers.values():
             entry.quick_readings = max(entry.quick_readings, readings)
 
-    def _answered(self, broker: str, entry: _BrokerCounters) -> bool:
+    def _answered(self, broker: str, entry: BrokerCounters) -> bool:
         return entry.load is not None or entry.refused != "" or not self._worth(broker)
 
     def _worth(self, broker: str) -> bool:
         """Return whether counters can be newer than load reports: the statistics interval exceeds `quick_interval`."""
         return self.statistics_seconds(broker) > self._options.quick_interval
 
-    def _due(self, broker: str, entry: _BrokerCounters, share: float) -> bool:
+    def _due(self, broker: str, entry: BrokerCounters, share: float) -> bool:
         """Return whether to read a broker's counters now.
 
         Readings of the brokers are spread over the interval (`share`: position of this broker in it, 0 to 1). So a
@@ -345,10 +309,10 @@ class LiveLoads:
             return now >= entry.read_at + pace
         return _is_turn(now, entry.read_at, pace, share)
 
-    def _hurries(self, entry: _BrokerCounters) -> bool:
+    def _hurries(self, entry: BrokerCounters) -> bool:
         return (entry.quick_readings > 0 or self._clock.boot() < self._quick_until) and not self.demand.in_flight()
 
-    def _probe_due(self, broker: str, entry: _BrokerCounters, share: float) -> bool:
+    def _probe_due(self, broker: str, entry: BrokerCounters, share: float) -> bool:
         """Return whether to read a broker's CPU time (a probe) now: not while counters are read often, or moves run.
 
         A broker whose CPU share is requested (`share_of`) is not probed: its JVM returns the share since the last
@@ -367,7 +331,7 @@ class LiveLoads:
     def _probe_pace(self) -> float:
         return max(self._options.quick_interval, len(self._brokers) / PROBES_A_SECOND)
 
-    async def _probe(self, broker: str, entry: _BrokerCounters) -> None:
+    async def _probe(self, broker: str, entry: BrokerCounters) -> None:
         """Read a broker's CPU time, to notice a change of its load. After a failure, its counters are read more often,
         and its CPU time again later."""
         assert self._cpu_seconds is not None
@@ -387,7 +351,7 @@ class LiveLoads:
         finally:
             entry.probe = None
 
-    def _check_signal(self, entry: _BrokerCounters, cpu_seconds: float) -> None:
+    def _check_signal(self, entry: BrokerCounters, cpu_seconds: float) -> None:
         """Read the counters of all brokers if the CPU use in this probe is very unusual, or unusual soon after another
         unusual probe of any broker.
 
@@ -404,7 +368,7 @@ class LiveLoads:
         if sign:
             self.alarm("probe")
 
-    async def _read(self, broker: str, entry: _BrokerCounters) -> None:
+    async def _read(self, broker: str, entry: BrokerCounters) -> None:
         try:
             async with self._slots:
                 entry.read_at, entry.quick_readings = self._clock.boot(), max(0, entry.quick_readings - 1)
@@ -424,7 +388,7 @@ class LiveLoads:
             # The broker used CPU to write the page. Start a new measurement, so that this is not taken for a change.
             entry.signal.before = None
 
-    async def _take(self, entry: _BrokerCounters, readings: Sequence[CounterReading]) -> None:
+    async def _take(self, entry: BrokerCounters, readings: Sequence[CounterReading]) -> None:
         # Prometheus may still have scrapes of the previous process.
         readings = [item for item in readings if item.from_ms >= entry.since_ms]
         if not readings:
@@ -460,7 +424,7 @@ class LiveLoads:
         return edges
 
     async def _measure(
-        self, entry: _BrokerCounters, reading: CounterReading, edges: Mapping[str, Sequence[int]], share: float | None
+        self, entry: BrokerCounters, reading: CounterReading, edges: Mapping[str, Sequence[int]], share: float | None
     ) -> None:
         if entry.reading is None:
             return  # the term has ended in the meantime
@@ -471,7 +435,8 @@ class LiveLoads:
         if load.bundles:
             entry.topics_ms = load.to_ms
         broker = entry.endpoint.broker_id
-        load = replace(load, cpu_share=share, traffic=self._with_replicators(load, broker))
+        self.double_service.add(broker, load.growth)
+        load = replace(load, cpu_share=share, traffic=self._with_replicators(load, broker), growth=NO_GROWTH)
         entry.agreement.add(load, int(1000 * self.statistics_seconds(broker)))
         change: Floats = load.traffic.sum(axis=0) - entry.loads[-1].traffic.sum(axis=0) if entry.loads else np.zeros(4)
         changed = bool((np.abs(change) > CHANGED_SHARE * self._largest()).any())
@@ -526,7 +491,7 @@ class LiveLoads:
         entry.timely = entry.timely if entry.state == "outdated" else self._clock.boot()
         return newer
 
-    def _choose_report(self, entry: _BrokerCounters, report: BrokerReport) -> tuple[str, BrokerReport]:
+    def _choose_report(self, entry: BrokerCounters, report: BrokerReport) -> tuple[str, BrokerReport]:
         if not self._worth(report.broker_id):
             return "quick_reports", report
         if entry.load is None or entry.endpoint.start_timestamp != report.start_timestamp:
@@ -557,7 +522,7 @@ class LiveLoads:
             return "live", entry.replacement[2]
         return "disagree" if entry.doubt else "no_cpu", report
 
-    def _compare(self, entry: _BrokerCounters, report: BrokerReport) -> None:
+    def _compare(self, entry: BrokerCounters, report: BrokerReport) -> None:
         broker, trusted = report.broker_id, not entry.doubt
         entry.agreement.compare(report, int(1000 * self.statistics_seconds(broker)))
         entry.doubt = entry.agreement.doubt(self.other_assigner(broker))
@@ -571,7 +536,7 @@ class LiveLoads:
         return {bundle: last[1] for bundle, last in traffic.items() if last is not None and last[0] >= since_ms}
 
     @staticmethod
-    def _end(entry: _BrokerCounters) -> None:
+    def _end(entry: BrokerCounters) -> None:
         for task in (entry.task, entry.probe):
             if task is not None:
                 task.cancel()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+# While something changes, a broker rests for this many times the duration of its response.
+QUICK_REST: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from urllib.parse import quote_plus, unquote_plus
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -14,6 +14,7 @@ from bundlekeel.model.errors import CodecError, StoreError
 from bundlekeel.model.load import Owner
 from bundlekeel.model.migration import NO_MIGRATION, StoreMigration
 from bundlekeel.model.names import TopicName, parse_bundle, parse_topic
+from bundlekeel.model.scalable import Segment
 from bundlekeel.ports import PolicyRecords
 from bundlekeel.pulsar.formats.external_input import read
 from bundlekeel.pulsar.formats.records import (
@@ -25,6 +26,7 @@ from bundlekeel.pulsar.formats.records import (
 from bundlekeel.pulsar.work import bounded
 from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
 from bundlekeel.pulsar.zookeeper.policies import ZkPolicies
+from bundlekeel.pulsar.zookeeper.scalable import ZkScalableTopics
 
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
@@ -75,6 +77,7 @@ class ZkMetadata:
         self._opened: ZkClient | None = None
         self._migration = NO_MIGRATION
         self._migration_watch = False
+        self._scalable = ZkScalableTopics(metadata)
         metadata.add_listener(self._on_connection)
         self._read(configuration)
 
@@ -115,7 +118,9 @@ class ZkMetadata:
             name = parse_topic(topic)
         except ValueError:
             return 0
-        path = f"{PARTITIONED_TOPICS}/{name.namespace}/{name.domain}/{encode_local(name.local)}"
+        if name.scalable:
+            return 0
+        path = f"{PARTITIONED_TOPICS}/{name.namespace}/{name.domain}/{name.encoded}"
         node = await self._configuration.get(path)
         if node is None:
             return 0
@@ -133,20 +138,37 @@ class ZkMetadata:
         return None
 
     async def topics(self, bundle: str) -> list[str]:
-        """Return persistent topics whose hash is in the bundle, sorted, partitions included.
+        """Return topics whose hash is in the bundle, sorted: persistent ones, partitions included, and scalable ones
+        with their segments.
 
         Raises StoreError, or ValueError if `bundle` is not a bundle name.
         """
         name = parse_bundle(bundle)
         ledgers = await self._metadata.children(f"{MANAGED_LEDGERS}/{name.namespace}/persistent")
+        topics = [
+            TopicName(domain="persistent", namespace=name.namespace, local=unquote_plus(encoded))
+            for encoded in ledgers or ()
+        ]
+        topics += await self._scalable.names(name.namespace)
         names = []
-        for index, encoded in enumerate(ledgers or (), start=1):
-            topic = TopicName(domain="persistent", namespace=name.namespace, local=unquote_plus(encoded))
+        for index, topic in enumerate(topics, start=1):
             if name.covers(topic.hash):
                 names.append(str(topic))
             if index % _NAMES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return sorted(names)
+
+    async def segments(self, topic: str) -> list[str]:
+        """Return the segments of a scalable topic, sorted. Raises StoreError, or ValueError for other names."""
+        return sorted(map(str, await self._scalable.segments(parse_topic(topic))))
+
+    async def layouts(self) -> list[Segment]:
+        """Return the segments of all scalable topics, sealed ones included. Raises StoreError."""
+        return await self._scalable.layouts()
+
+    async def segment_load(self, segment: Segment) -> tuple[float, float, float, float]:
+        """Return the traffic of a segment (columns of `model.load.TRAFFIC`); 0: unknown. Raises StoreError."""
+        return await self._scalable.load(segment)
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         """Return isolation policies, failure domains and anti-affinity groups. Raises StoreError or CodecError."""
@@ -193,8 +215,3 @@ class ZkMetadata:
 
     async def _has_policies(self, namespace: str) -> bool:
         return await self._configuration.exists(f"{POLICIES}/{namespace}") is not None
-
-
-def encode_local(local: str) -> str:
-    """Return a topic's local name as Pulsar writes it into a path (`java.net.URLEncoder`, UTF-8)."""
-    return quote_plus(local, safe="*").replace("~", "%7E")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from bundlekeel.model.load import Floats, Ints
-from bundlekeel.model.names import topic_parts
+from bundlekeel.model.names import SCALABLE_DOMAINS, topic_parts
 from bundlekeel.quotas.rules.columns import in_order
 from bundlekeel.quotas.rules.groups import KINDS, Membership, Rates
 
@@ -110,7 +110,8 @@ class _Names(dict[str, int]):
     def __missing__(self, topic: str) -> int:
         """Add a new topic name and return its key. Short and full names of a topic get the same key."""
         domain, namespace, local = topic_parts(topic)
-        group = self.membership.group_of.get(namespace)
+        # Pulsar's rate policies are not known to exist for scalable topics, so these are in no group.
+        group = None if domain in SCALABLE_DOMAINS else self.membership.group_of.get(namespace)
         if group is None:
             key = -1
         elif "://" not in topic:

@@ -149,6 +149,14 @@ class TestUsage:
         assert table.by_broker(0).tolist() == [[3.1, 31, 4, 40], [1, 10, 2, 20]]
         assert table.seen == {"persistent://acme/orders/p": 2}
 
+    def test_scalable_topics_are_in_no_group(self) -> None:
+        """Pulsar 5.0: a broker serves segments, and there are no rates for them that could be written."""
+        rates = (1, 10, 2, 20)
+        names = ("segment://acme/orders/hot/0000-7fff-0", "topic://acme/orders/hot")
+        scalable = [("b1:80", name, rates) for name in names]
+        table = Catalogue().table(told([*self.samples, *scalable]), self.membership)
+        assert table.keys == Catalogue().table(told(self.samples), self.membership).keys
+
     def test_order_of_brokers(self) -> None:
         """Makes no difference."""
         one, other = (Catalogue().table(told(rows), self.membership) for rows in (self.samples, self.samples[::-1]))

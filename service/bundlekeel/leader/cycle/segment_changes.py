@@ -1,0 +1,89 @@
+"""Splits and merges of segments of scalable topics (Pulsar 5.0), which move load between bundles without a move.
+
+Pulsar splits a segment above one of four thresholds, within about two minutes (`AutoScalePolicyEvaluator`, PIP-483).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+import structlog
+
+from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.names import parse_bundle, parse_topic
+from bundlekeel.model.numbers import number
+from bundlekeel.model.scalable import Segment, changed_bundles
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.ports import Metadata
+
+_log = structlog.get_logger(__name__)
+
+# Reports show the effect of a move within this time, so that older splits and merges do not matter.
+KEPT_MS: Final = 600_000
+# A bundle waits for Pulsar's split for this long. Pulsar may never split: at the maximum of segments, or by a policy.
+AWAIT_SPLIT_MS: Final = 300_000
+# Brokers' settings: thresholds in the order of `model.load.TRAFFIC`. They are missing before 5.0.
+ENABLED: Final = "scalableTopicAutoScaleEnabled"
+THRESHOLDS: Final = (
+    "scalableTopicSplitMsgRateInThreshold",
+    "scalableTopicSplitMsgRateOutThreshold",
+    "scalableTopicSplitBytesRateInThreshold",
+    "scalableTopicSplitBytesRateOutThreshold",
+)
+
+
+class SegmentChanges:
+    """The bundles whose segments Pulsar split or merged recently, or is about to split, at the leader."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self.by_bundle: Mapping[str, int] = {}
+        """Time of the last split or merge by bundle, by the brokers' clocks (Unix ms)."""
+        self.above: Mapping[str, int] = {}
+        """By bundle with a segment above a threshold: until when the bundle waits for a split, Unix ms."""
+
+    async def read(self, snapshot: Snapshot, settings: Mapping[str, str]) -> None:
+        """Read the layouts of scalable topics. `settings`: of the brokers. Never raises StoreError: the last results
+        remain."""
+        try:
+            segments = await self._metadata.layouts()
+            changed = changed_bundles(segments, snapshot.bundles.names, snapshot.wall_ms - KEPT_MS)
+            above = await self._bundles_above(segments, snapshot, settings)
+        except StoreError:
+            return
+        for bundle in sorted(changed.keys() - self.by_bundle.keys()):
+            _log.info("Pulsar split or merged segments of a scalable topic", bundle=bundle)
+        self.by_bundle = changed
+        self.above = {name: self.above.get(name, snapshot.wall_ms + AWAIT_SPLIT_MS) for name in above}
+
+    async def _bundles_above(
+        self, segments: Sequence[Segment], snapshot: Snapshot, settings: Mapping[str, str]
+    ) -> list[str]:
+        """Return the bundles with a segment above a threshold. Only segments of such large bundles are read."""
+        thresholds = split_thresholds(settings)
+        if thresholds is None or not segments:
+            return []
+        rows = np.flatnonzero((snapshot.bundles.latest > thresholds).any(axis=1)).tolist()
+        bundles = [parse_bundle(snapshot.bundles.names[row]) for row in rows]
+        topics = [(segment, parse_topic(segment.name)) for segment in segments if segment.active] if bundles else []
+        above = []
+        for bundle in bundles:
+            for segment, topic in topics:
+                if topic.namespace == bundle.namespace and bundle.covers(topic.hash):
+                    load = await self._metadata.segment_load(segment)
+                    if any(rate > limit for rate, limit in zip(load, thresholds, strict=True)):
+                        above.append(str(bundle))
+                        break
+        return above
+
+
+def split_thresholds(settings: Mapping[str, str]) -> tuple[float, ...] | None:
+    """Return the traffic above which Pulsar splits a segment (columns of `TRAFFIC`); None: it splits none."""
+    if settings.get(ENABLED) != "true":
+        return None
+    with suppress(CodecError, KeyError):
+        return tuple(number(settings[key], field=key) for key in THRESHOLDS)
+    return None

@@ -1,0 +1,48 @@
+"""Segments of scalable topics (Pulsar 5.0), and which bundles recent splits and merges of segments concern.
+
+Pulsar splits a segment with much traffic, and merges segments with little. The new segments are in other bundles. So
+load moves between bundles, and often between brokers, without a move of a bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bundlekeel.model.names import TopicName, namespace_of, parse_bundle, parse_topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A segment of a scalable topic.
+
+    `topic`: the scalable topic. `number`: number of the segment in it. `active`: it takes messages (not sealed).
+    `name`: full name of the topic with its messages; a migrated topic keeps its old name. `changed_ms`: time at which a
+    split or merge created or sealed it, by the broker's clock (Unix ms); 0: it has existed since the topic was created.
+    """
+
+    topic: TopicName
+    number: int
+    name: str
+    active: bool = True
+    changed_ms: int = 0
+
+
+def changed_bundles(segments: Iterable[Segment], bundles: Iterable[str], since_ms: int) -> dict[str, int]:
+    """Return those of `bundles` with segments that were split or merged after `since_ms`, and the latest time.
+
+    Raises ValueError if a name is not valid.
+    """
+    changed: dict[str, list[tuple[int, int]]] = {}
+    for segment in segments:
+        if segment.changed_ms > since_ms:
+            topic = parse_topic(segment.name)
+            changed.setdefault(topic.namespace, []).append((topic.hash, segment.changed_ms))
+    result = {}
+    for bundle in bundles if changed else ():
+        hashes = changed.get(namespace_of(bundle))
+        if hashes:
+            name = parse_bundle(bundle)
+            if times := [at_ms for hash_, at_ms in hashes if name.covers(hash_)]:
+                result[bundle] = max(times)
+    return result

@@ -1,0 +1,97 @@
+"""Splits and merges of segments of scalable topics: their bundles stay for a minute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bundlekeel.leader.cycle.segment_changes import (
+    AWAIT_SPLIT_MS,
+    ENABLED,
+    THRESHOLDS,
+    SegmentChanges,
+    split_thresholds,
+)
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StoreError
+from bundlekeel.model.names import bundle_for_hash, parse_topic
+from bundlekeel.model.scalable import Segment
+from tests.support.world import FakeCluster, FakeSidecar, WallClock
+
+
+def segment_of(cluster: FakeCluster) -> tuple[Segment, str]:
+    """A segment in one of the bundles of the cluster, and this bundle."""
+    bounds = cluster.metadata.bundle_boundaries["t/ns"]
+    for number in range(1_000_000):
+        topic = parse_topic(f"topic://t/ns/hot{number}")
+        name = f"segment://t/ns/hot{number}/0000-ffff-0"
+        bundle = str(bundle_for_hash("t/ns", bounds, parse_topic(name).hash))
+        if bundle in cluster.shares:
+            return Segment(topic=topic, number=0, name=name), bundle
+    raise AssertionError("no name has a hash in these bundles")
+
+
+async def test_a_bundle_whose_segment_was_split_stays_for_a_minute() -> None:
+    """`why` explains it."""
+    cluster = FakeCluster(clock=WallClock())
+    sidecar = await FakeSidecar(cluster).lead()
+    segment, bundle = segment_of(cluster)
+    cluster.metadata.scalable = [replace(segment, changed_ms=sidecar.clock.wall_ms() - 1_000)]
+    cluster.publish()
+    report = await sidecar.cycle.turn()
+    assert report.outcomes and bundle not in {outcome.bundle for outcome in report.outcomes}
+    answer = await sidecar.service.why(bundle)
+    assert [item.code for item in answer.codes][:1] == [Code.SEGMENTS_CHANGED.value]
+    sidecar.clock.offset += 60
+    cluster.publish()
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.plan_input(sidecar.cycle.demand_snapshot()).guard.segments_changed.keys() == {bundle}
+    answer = await sidecar.service.why(bundle)
+    assert Code.SEGMENTS_CHANGED.value not in [item.code for item in answer.codes]
+
+
+SETTINGS = {ENABLED: "true", **dict.fromkeys(THRESHOLDS, "10.0")}
+
+
+async def read(changes: SegmentChanges, sidecar: FakeSidecar, seconds: float = 0.0) -> list[str]:
+    """Read the layouts some seconds later. Returns the bundles that wait for a split."""
+    sidecar.clock.offset += seconds
+    sidecar.cluster.publish()
+    await sidecar.cycle.turn()
+    snapshot = sidecar.cycle.demand_snapshot()
+    await changes.read(snapshot, SETTINGS)
+    return [name for name, until_ms in changes.above.items() if until_ms > snapshot.wall_ms]
+
+
+async def test_a_bundle_waits_for_the_split_of_a_segment_above_a_threshold() -> None:
+    """At most five minutes: Pulsar may have the maximum of segments. A load that is not known is not above."""
+    cluster = FakeCluster(clock=WallClock())
+    sidecar, metadata = await FakeSidecar(cluster, mode="recommend").lead(), cluster.metadata
+    segment, bundle = segment_of(cluster)
+    metadata.scalable, changes = [segment], SegmentChanges(metadata)
+    assert await read(changes, sidecar) == []
+    metadata.segment_loads[segment.name] = (0.0, 0.0, 0.0, 11.0)
+    assert await read(changes, sidecar) == [bundle]
+    metadata.suspended = True
+    with pytest.raises(StoreError):
+        await metadata.layouts()
+    await changes.read(sidecar.cycle.demand_snapshot(), SETTINGS)
+    assert list(changes.above) == [bundle]
+    metadata.suspended = False
+    assert await read(changes, sidecar, AWAIT_SPLIT_MS / 1000 - 5) == [bundle]
+    assert await read(changes, sidecar, 6) == []
+    metadata.segment_loads[segment.name] = (10.0, 10.0, 10.0, 10.0)
+    assert await read(changes, sidecar) == [] and changes.above == {}
+    metadata.segment_loads[segment.name] = (11.0, 0.0, 0.0, 0.0)
+    assert await read(changes, sidecar) == [bundle]
+    metadata.scalable = [replace(segment, active=False)]
+    assert await read(changes, sidecar) == []
+
+
+@pytest.mark.parametrize("change", [{ENABLED: "false"}, {THRESHOLDS[0]: "x"}, {ENABLED: None}, {THRESHOLDS[3]: None}])
+def test_no_thresholds(change: dict[str, str | None]) -> None:
+    """Pulsar 4 does not have these settings."""
+    settings = {key: value for key, value in (SETTINGS | change).items() if value is not None}
+    assert split_thresholds(settings) is None
+    assert split_thresholds(SETTINGS) == (10.0,) * 4
