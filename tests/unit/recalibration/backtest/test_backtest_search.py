@@ -279,6 +279,12 @@ class TestChoice:
         with pytest.raises(ValueError, match="no held-out"):
             choice_of(tried(now=days(0.2, 50)), held_out=[99])
 
+    def test_no_counted_time(self) -> None:
+        """Measures of no time are all 0. They are no reason to keep the present settings."""
+        nothing = run(*(CandidateMeasures() for _ in DAYS))
+        with pytest.raises(ValueError, match="no counted time"):
+            choice_of(tried(now=nothing, other=nothing))
+
     @pytest.mark.parametrize(("count", "held_out"), [(2, 1), (3, 1), (10, 3), (14, 4)])
     def test_the_last_days_are_held_out(self, count: int, held_out: int) -> None:
         """Later days judge the results of earlier ones."""
