@@ -122,11 +122,11 @@ def measured(commit: str, options: argparse.Namespace, store: Path) -> list[Worl
     lines = store.read_text().splitlines() if store.exists() else []
     rows = [WorldResult(**json.loads(line)) for line in lines]
     names, ended = list(FAMILIES), {row.seed for row in rows}
-    wanted = [(names[number % len(names)], seed_of(commit, number)) for number in range(options.worlds)]
+    worlds = [(names[number % len(names)], seed_of(commit, number)) for number in range(options.worlds)]
     with ProcessPoolExecutor(os.cpu_count()) as pool, store.open("a") as file:
         runs = [
             pool.submit(calibrate, family, seed, options.days, options.period, options.brokers)
-            for family, seed in wanted
+            for family, seed in worlds
             if seed not in ended
         ]
         for run in as_completed(runs):
@@ -135,7 +135,7 @@ def measured(commit: str, options: argparse.Namespace, store: Path) -> list[Worl
             file.write(json.dumps(asdict(row)) + "\n")
             file.flush()
             print(f"{row.family}, seed {row.seed}, {row.seconds:.0f} s: {row.decision}", file=sys.stderr, flush=True)
-    seeds = {seed for _, seed in wanted}
+    seeds = {seed for _, seed in worlds}
     return [row for row in rows if row.seed in seeds]
 
 

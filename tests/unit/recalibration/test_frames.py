@@ -11,7 +11,7 @@ import pytest
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.planning.engine import PlanInput
 from bundlekeel.planning.memory import StrategyMemory
-from bundlekeel.recalibration.history.frames import document_of, frame_of, input_of, plain, restored
+from bundlekeel.recalibration.history.frames import STATE, document_of, frame_of, input_of, plain, restored
 from bundlekeel.recalibration.history.record import SCHEMA, changed_document, document_changes, dumped
 from bundlekeel.recalibration.history.replay import rebuilt, replay
 from tests.support.history_cases import records_of, sequence
@@ -164,3 +164,11 @@ def test_intervals_of_counters_are_recorded() -> None:
 def test_costs_are_kept_by_history() -> None:
     memory = StrategyMemory(costs=followed(wave(), minutes=60))
     assert restored(StrategyMemory, plain(memory)) == memory
+
+
+def test_the_leaders_own_state_can_be_another_one() -> None:
+    """A back-test reads it from the first cycle only; everything else is that of the cycle."""
+    first, *_, last = sequence(5, 1)
+    again = input_of(frame_of(last), first)
+    assert [getattr(again, part) for part in STATE] == [getattr(first, part) for part in STATE]
+    assert frame_of(replace(again, **{part: getattr(last, part) for part in STATE})).seal() == frame_of(last).seal()

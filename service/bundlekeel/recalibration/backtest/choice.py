@@ -120,11 +120,13 @@ def choose(
         seed: seed of the resampling.
 
     Raises:
-        ValueError: there is no held-out day.
+        ValueError: there is no held-out day, or no counted time on them.
     """
     before, after = (of_days(results[item.key], held_out) for item in (present, candidate))
     if not before:
         raise ValueError("no held-out day to judge by")
+    if not CandidateMeasures.sum(before.values()).seconds:
+        raise ValueError("no counted time on the held-out days")
     name, keep = GOALS[prefer], "keep the present settings"
     if candidate.key == present.key:
         text = f"{keep}: no tested value lowered {TITLES[name]} without making another measure worse"

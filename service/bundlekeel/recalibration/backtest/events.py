@@ -28,7 +28,8 @@ from bundlekeel.planning.costs import CpuCosts, estimate
 from bundlekeel.planning.engine import PlanInput
 
 NONE: Final = -1
-# If the next cycle is later than this (seconds), the time between is a gap, and the duration before it is used.
+# If the next cycle is later than this (seconds), the time between is a gap, and the duration before it is used. Without
+# an earlier duration, this one is.
 LONGEST_SECONDS: Final = 900.0
 
 
@@ -65,7 +66,7 @@ def events_of(inputs: Iterable[PlanInput]) -> Iterator[CycleEvent]:
             step = (following.snapshot.wall_ms - recorded.snapshot.wall_ms) / 1000
             if step <= 0:
                 raise HistoryError("recorded cycles are not in order of time")
-            seconds = step if step <= LONGEST_SECONDS else seconds
+            seconds = step if step <= LONGEST_SECONDS else seconds or LONGEST_SECONDS
         yield numbers.event(recorded, seconds)
     if empty:
         raise HistoryError("there is no recorded cycle to back-test")

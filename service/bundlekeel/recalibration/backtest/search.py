@@ -48,17 +48,17 @@ class SearchSpace:
     """The values to search.
 
     `base`: present parameters. `reach`: highest number of steps from the present value (a step is defined in `RANGES`);
-    None: the whole range. `wanted`: parameters to test; empty: all that the strategy reads.
+    None: the whole range. `requested`: parameters to test; empty: all that the strategy reads.
     """
 
     base: Parameters
-    wanted: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     reach: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The parameters to test."""
-        names = (name for name in searched(self.base.strategy) if not self.wanted or name in self.wanted)
+        names = (name for name in searched(self.base.strategy) if not self.requested or name in self.requested)
         return tuple(name for name in names if name not in UNMODELLED)
 
     def values(self, name: str, points: int) -> list[Value]:

@@ -106,7 +106,7 @@ def run_candidates(
 
 
 def group_size(runs: int, cores: int) -> int:
-    """Return the number of candidates per task: every core has a task, and few tasks read the history in vain."""
+    """Return the number of candidates per task: every core has a task, and no more tasks read the history."""
     return max(1, min(_LEAST_CANDIDATES, -(-runs // max(1, cores))))
 
 

@@ -92,7 +92,7 @@ def recalibrate(
     inputs = backtest.BacktestInputs(
         history=options.history, periods=backtest.usable(history, dates), base=base, costs=costs
     )
-    space = SearchSpace(base=base, wanted=options.search.names, reach=options.adoption.max_steps)
+    space = SearchSpace(base=base, requested=options.search.names, reach=options.adoption.max_steps)
     check_searchable(space, options.search)
     excluded = find_excluded(space)
     for name, why in excluded.items():

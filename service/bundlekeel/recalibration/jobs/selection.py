@@ -1,4 +1,4 @@
-"""What limits a gain, for the report: reasons why a proposal does not save more."""
+"""Explain the limits of a gain in the report: why a proposal does not save more."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def find_excluded(space: SearchSpace) -> dict[str, str]:
     If no parameter is requested, all parameters that the strategy reads count as requested.
     """
     strategy, reasons = space.base.strategy, dict[str, str]()
-    for name in space.wanted or searched(strategy):
+    for name in space.requested or searched(strategy):
         value, row = getattr(space.base, name), RANGES[name]
         if name not in searched(strategy):
             reasons[name] = f"the active strategy {strategy} does not read it"

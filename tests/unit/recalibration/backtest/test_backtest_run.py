@@ -19,6 +19,7 @@ from bundlekeel.planning.costs import NO_COSTS
 from bundlekeel.planning.engine import PlanInput, PlanResult
 from bundlekeel.planning.scores import score_of, weights_of
 from bundlekeel.recalibration.backtest import Candidate, CandidateStep, backtest
+from bundlekeel.recalibration.backtest.events import LONGEST_SECONDS
 from bundlekeel.recalibration.backtest.run import LANDING_SECONDS, NATIVE_MS
 from bundlekeel.recalibration.history.frames import frame_of, input_of
 from bundlekeel.recalibration.history.record import Frame, HistoryRecord
@@ -358,6 +359,12 @@ class TestDays:
         wall_ms[10:] += 2 * 3_600_000
         late = replace(traffic, wall_ms=wall_ms, reported=np.tile(wall_ms[:, None], 5))
         assert whole(late, STILL).seconds == 300.0 * traffic.periods
+
+    def test_long_cycles_count(self) -> None:
+        """Cycles that are all longer than a gap still have a duration, so no measure is 0 by mistake."""
+        measures = whole(hours(replace(BUSY, period_seconds=1200), 0, 8), STILL)
+        assert measures.seconds == 24 * LONGEST_SECONDS
+        assert measures.imbalance > 0
 
     def test_cycles_out_of_order_are_refused(self) -> None:
         first, second = list(inputs_of(hours(BUSY, 0, 0.1)))[:2]

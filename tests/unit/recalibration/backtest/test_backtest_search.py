@@ -67,10 +67,10 @@ class Answers:
         return run(*(day(0.2 + 0.01 * (number % 3) + cost, clients + number) for number in DAYS))
 
 
-SPACE = SearchSpace(base=BASE, wanted=("avg_low_threshold_percent", "move_price"))
+SPACE = SearchSpace(base=BASE, requested=("avg_low_threshold_percent", "move_price"))
 
 
-def found(space: SearchSpace = SPACE, answers: Answers | None = None, **options: int) -> TriedCandidates:
+def search_all(space: SearchSpace = SPACE, answers: Answers | None = None, **options: int) -> TriedCandidates:
     """Search on all days."""
     return search(space, answers or Answers(), days=DAYS, prefer="calm", **options)
 
@@ -80,22 +80,22 @@ class TestSearch:
 
     def test_it_finds_a_known_best(self) -> None:
         """The search finds the exact step from a grid of three points."""
-        best = ranked(found(points=3, rounds=4, keep=3), DAYS, "calm")[0].params(BASE)
+        best = ranked(search_all(points=3, rounds=4, keep=3), DAYS, "calm")[0].params(BASE)
         assert best.avg_low_threshold_percent == 30.0
         assert best.move_price == pytest.approx(50 * 1.25**3)
 
     def test_nothing_is_asked_twice(self) -> None:
         """A back-test of a candidate may take an hour."""
         answers = Answers()
-        tried = found(answers=answers, points=4, rounds=3)
+        tried = search_all(answers=answers, points=4, rounds=3)
         assert len(answers.asked) == len(set(answers.asked))
         assert set(answers.asked) == set(tried.results) == set(tried.candidates)
 
     def test_what_makes_no_difference_is_not_refined(self) -> None:
         """A parameter without effect in the grid is tried only there; the others are refined."""
-        space = replace(SPACE, wanted=(*SPACE.wanted, "overloaded_threshold_percent"))
+        space = replace(SPACE, requested=(*SPACE.requested, "overloaded_threshold_percent"))
         first = {item.key for item in grid(space, points=3)}
-        tried = found(space, points=3, rounds=3)
+        tried = search_all(space, points=3, rounds=3)
         changed = [item for item in tried.candidates.values() if "overloaded_threshold_percent" in item.changes]
         assert changed and {item.key for item in changed} <= first
         assert any(item.key not in first for item in tried.candidates.values())
@@ -208,7 +208,7 @@ def days(imbalance: float, clients: float, held_out: float | None = None) -> ByR
 TRAIN, HELD = split_days(DAYS)
 
 
-def chosen(results: TriedCandidates, prefer: str = "calm", held_out: Sequence[int] = HELD) -> Choice:
+def choice_of(results: TriedCandidates, prefer: str = "calm", held_out: Sequence[int] = HELD) -> Choice:
     """Return the choice: the best on the days of the search, judged by the held-out days."""
     best = ranked(results, TRAIN, prefer)[0]
     return choose(best, PRESENT, results.results, held_out, prefer)
@@ -220,7 +220,7 @@ class TestChoice:
     def test_fewest_client_seconds_at_the_same_balance(self) -> None:
         """A loss of one percent of balance is tolerated. The decision has the gain with its interval."""
         results = tried(now=days(0.2, 100), fewer=days(0.2, 60), fewest=days(0.2015, 40), worse=days(0.2065, 20))
-        choice = chosen(results)
+        choice = choice_of(results)
         assert choice.candidate.name == "fewest"
         assert choice.decision == (
             "fewest: 58 % fewer client-seconds (95 %: 55 to 60), balance unchanged (max/mean 1.203)"
@@ -229,16 +229,16 @@ class TestChoice:
     def test_best_balance_with_as_many_client_seconds(self) -> None:
         """The operator chooses the direction."""
         results = tried(now=days(0.2, 100), calm=days(0.2, 40), even=days(0.15, 100), busy=days(0.1, 120))
-        assert chosen(results, "balance").candidate.name == "even"
-        assert chosen(results, "balance").decision.endswith(
+        assert choice_of(results, "balance").candidate.name == "even"
+        assert choice_of(results, "balance").decision.endswith(
             "% less imbalance (95 %: 25 to 25), not more client-seconds"
         )
-        assert chosen(results).candidate.name == "calm"
+        assert choice_of(results).candidate.name == "calm"
 
     def test_what_does_not_hold_is_dropped(self) -> None:
         """No other candidate is tried on the held-out days, because that would be a search."""
         lucky = days(0.19, 40, held_out=0.3)
-        choice = chosen(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)))
+        choice = choice_of(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)))
         assert choice.candidate == PRESENT and choice.best.name == "lucky"
         assert choice.decision == (
             "keep the present settings: lucky was best in the search, but not on 3 held-out days: "
@@ -249,14 +249,14 @@ class TestChoice:
         """One candidate halves the client-seconds, but is worse on most days. The other saves less on every day."""
         swings = run(*(day(0.1 if number == 0 else 0.215, 50) for number in DAYS))
         results = tried(now=days(0.2, 100), lucky=swings, sound=days(0.2, 60))
-        assert chosen(results).candidate.name == "sound"
+        assert choice_of(results).candidate.name == "sound"
         by_name = {item.name: likely_saving(results, key, TRAIN, "calm") for key, item in results.candidates.items()}
         assert 0 < by_name["lucky"] < by_name["sound"]
         assert by_name["present"] == 0
 
     def test_nothing_better(self) -> None:
         """Without a better candidate, the present settings stay."""
-        choice = chosen(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)))
+        choice = choice_of(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)))
         assert choice.candidate == PRESENT
         assert choice.decision == (
             "keep the present settings: no tested value lowered client-seconds an hour without making another measure "
@@ -266,18 +266,24 @@ class TestChoice:
     def test_no_imbalance_at_all(self) -> None:
         """Without imbalance, only the client-seconds decide."""
         level, fewer = (run(*(day(0.0, clients) for _ in DAYS)) for clients in (80, 40))
-        assert chosen(tried(now=level, fewer=fewer)).candidate.name == "fewer"
+        assert choice_of(tried(now=level, fewer=fewer)).candidate.name == "fewer"
 
     def test_a_gain_that_may_be_chance_is_none(self) -> None:
         """The candidate costs less on one held-out day and more on another."""
         unsteady = run(*(day(0.2, clients) for clients in (1, 1, 1, 1, 1, 1, 1, 100, 20, 100)))
-        choice = chosen(tried(now=run(*(day(0.2, 80) for _ in DAYS)), unsteady=unsteady))
+        choice = choice_of(tried(now=run(*(day(0.2, 80) for _ in DAYS)), unsteady=unsteady))
         assert choice.candidate == PRESENT
         assert "a gain is not certain: 8 % fewer client-seconds (95 %: -25 to " in choice.decision
 
     def test_no_held_out_day(self) -> None:
         with pytest.raises(ValueError, match="no held-out"):
-            chosen(tried(now=days(0.2, 50)), held_out=[99])
+            choice_of(tried(now=days(0.2, 50)), held_out=[99])
+
+    def test_no_counted_time(self) -> None:
+        """Measures of no time are all 0. They are no reason to keep the present settings."""
+        nothing = run(*(CandidateMeasures() for _ in DAYS))
+        with pytest.raises(ValueError, match="no counted time"):
+            choice_of(tried(now=nothing, other=nothing))
 
     @pytest.mark.parametrize(("count", "held_out"), [(2, 1), (3, 1), (10, 3), (14, 4)])
     def test_the_last_days_are_held_out(self, count: int, held_out: int) -> None:

@@ -110,17 +110,17 @@ def test_why_the_gain_is_not_larger() -> None:
 
 def test_nothing_to_search_is_said_before_the_search() -> None:
     """Such a document would have no parameter, and every reader rejects it."""
-    space = SearchSpace(base=BASE, wanted=("threshold_percent",), reach=4.0)
+    space = SearchSpace(base=BASE, requested=("threshold_percent",), reach=4.0)
     message = "--parameter threshold_percent: the active strategy avg has no such parameter"
     with pytest.raises(ConfigError, match=re.escape(message)):
-        check_searchable(space, SearchDepth(names=space.wanted))
+        check_searchable(space, SearchDepth(names=space.requested))
     with pytest.raises(ConfigError, match="proposes nothing"):
         document_of(replace(PROPOSAL, parameters={}))
 
 
 def test_what_can_be_searched() -> None:
     """One parameter or a round without a grid is sufficient. No points and no rounds are an error."""
-    space = SearchSpace(base=BASE, wanted=(LOW, "threshold_percent"), reach=4.0)
+    space = SearchSpace(base=BASE, requested=(LOW, "threshold_percent"), reach=4.0)
     check_searchable(space, SearchDepth())
     check_searchable(space, SearchDepth(points=1, rounds=1))
     with pytest.raises(ConfigError, match="tries nothing"):
@@ -129,9 +129,9 @@ def test_what_can_be_searched() -> None:
 
 def test_what_is_left_as_it_is_is_named_with_the_reason() -> None:
     """This covers the named parameters, or all that the active strategy reads. The report lists them."""
-    space = SearchSpace(base=replace(BASE, cool_down_seconds=1.0), wanted=(LOW, "threshold_percent"))
+    space = SearchSpace(base=replace(BASE, cool_down_seconds=1.0), requested=(LOW, "threshold_percent"))
     assert find_excluded(space) == {"threshold_percent": "the active strategy avg does not read it"}
-    excluded = find_excluded(replace(space, wanted=()))
+    excluded = find_excluded(replace(space, requested=()))
     assert excluded["cool_down_seconds"] == REPORT.left_alone["cool_down_seconds"]
     assert set(excluded) == {"cool_down_seconds", *UNMODELLED} and not set(UNMODELLED) & set(space.names)
     assert "<li>cool_down_seconds: its value 1 is outside of 60 to 14,400</li>" in page()
