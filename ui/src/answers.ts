@@ -8,6 +8,8 @@ export interface AdoptedView {
   digest: string;
   /** by parameter, the value of the settings (or of the brokers' settings, if those are used) at the adoption; an adopted value is in effect until this setting changes */
   instead_of: Record<string, number>;
+  /** first stage: only these namespaces use the values; empty: all use them */
+  namespaces: (string)[];
   /** reason that the requester entered */
   reason: string;
   /** time of the request or change */
@@ -42,7 +44,7 @@ export interface AdoptionRecord {
   version: string;
   /** time of the event */
   wall_ms: number;
-  /** `recommended`, `refused`, `adopted`, `kept` or `reverted` */
+  /** `recommended`, `refused`, `adopted`, `widened`, `kept` or `reverted` */
   what: string;
 }
 
@@ -122,7 +124,7 @@ export interface AuditRecord {
   what: string;
 }
 
-/** A mean over held-out time and its bootstrap interval. For a single run both ends are the mean. */
+/** A mean over held-out time and its bootstrap interval over days and initial placements. For a single day of a single run both ends are the mean. */
 export interface BootstrapInterval {
   /** upper end of the interval */
   high: number;
@@ -560,24 +562,24 @@ export interface EndedView {
   wall_ms: number;
 }
 
-/** Results of the back-test. Each block of hours starts with the recorded owners of bundles. */
+/** Results of the back-test: unbroken runs through all days, from several initial owners of bundles. */
 export interface Evidence {
   /** measurements with the proposed values */
   chosen: HeldOutMeasures;
   /** confidence of the intervals, a ratio: 0.95 is 95 % */
   confidence: number;
-  /** `chosen` minus `previous`, computed per block: its intervals are narrower */
+  /** `chosen` minus `previous`, computed per day and placement: its intervals are narrower */
   difference: HeldOutMeasures;
   /** days that the search did not use; all measurements are from these days */
   held_out: (string)[];
-  /** time between two plans of the back-test, seconds */
-  period_seconds: number;
+  /** number of initial placements of bundles: the recorded one, then random ones */
+  placements: number;
+  /** `calibration.prefer` of the job */
+  prefer: "balance" | "calm";
   /** measurements with the values that were in effect */
   previous: HeldOutMeasures;
-  /** measurements of other strategies on the same days, by name */
+  /** measurements of Pulsar's own classes with their defaults, by class */
   strategies: Record<string, HeldOutMeasures>;
-  /** measurements of one run over all these days; null: nothing would change */
-  unbroken: Unbroken | null;
 }
 
 /** Response to a new exclusion of bundles or brokers from moves. */
@@ -640,7 +642,7 @@ export interface FieldFault {
   value: unknown;
 }
 
-/** Problems in the ownership channel or with brokers' settings that appeared or disappeared, all of one code. */
+/** Problems of bundles, the ownership channel or brokers' settings that appeared or disappeared, all of one code. */
 export interface FindingRecord {
   /** brokers with this finding */
   brokers: (string)[];
@@ -790,14 +792,14 @@ export interface GroupView {
 
 /** Measures of a back-test on held-out days; less is better. Negative values of a `difference` are an improvement. */
 export interface HeldOutMeasures {
+  /** producers and consumers that moves disconnected, times their seconds without service, per hour */
+  client_seconds_per_hour: BootstrapInterval;
   /** max/mean of score minus 1 (0: balanced), averaged over time; plans and `/state` contain max/mean */
   imbalance: BootstrapInterval;
   /** moves per hour by the balancer, in the whole cluster */
   moves_per_hour: BootstrapInterval;
   /** minutes per day with any broker above 85 % */
   overloaded_minutes_per_day: BootstrapInterval;
-  /** sum of the rises and falls of a broker's load beyond its trend per day, in percent of the mean load */
-  thrash_per_day: BootstrapInterval;
 }
 
 /** max/mean in the last plan: most loaded broker, divided by the mean of brokers that share load; 1: balanced, 0: idle. */
@@ -1348,7 +1350,7 @@ export interface Problem {
 
 /** Proposed thresholds: the content of a file `thresholds.json`, with `values` and `previous` instead of `parameters`. */
 export interface ProposalView {
-  /** advice for operators beyond parameters, such as another strategy or cycle length */
+  /** why the gain is not larger, and what else may help */
   advice: (string)[];
   /** cluster of the history; empty: the history does not contain its name */
   cluster: string;
@@ -1356,6 +1358,8 @@ export interface ProposalView {
   created_ms: number;
   /** history that the proposal is based on */
   data: Data;
+  /** what to change, and what it gains on held-out days; or why nothing changes */
+  decision: string;
   /** digest of the proposal, which `thresholds/adopt` expects */
   digest: string;
   /** measurements with proposed and previous values */
@@ -2078,7 +2082,7 @@ export interface TransportView {
   state: "off" | "connecting" | "ok" | "stuck" | "down";
 }
 
-/** Results of the trial of adopted thresholds so far. */
+/** Results of the trial of adopted thresholds so far. In the first stage, the results are those of its `namespaces`, and `…_before` those of all other namespaces in the same time, scaled to the same traffic. Their imbalance is the load of their brokers/mean minus 1. */
 export interface TrialView {
   /** max/mean of score minus 1 (0: balanced) with these thresholds and the previous weights; null: none yet */
   imbalance: number | null;
@@ -2098,14 +2102,8 @@ export interface TrialView {
   obstacle: string;
   /** observed time, in which the leader balanced with the adopted thresholds */
   seconds: number;
-}
-
-/** Measures of one continuous run of the back-test over all held-out days, with each set of values. */
-export interface Unbroken {
-  /** measurements with the proposed values */
-  chosen: HeldOutMeasures;
-  /** measurements with the values that were in effect */
-  previous: HeldOutMeasures;
+  /** why the first stage cannot end yet, although it was long enough; empty: it can */
+  unjudged: string;
 }
 
 /** Response to an uncordon: bundles may move to this broker again. */
