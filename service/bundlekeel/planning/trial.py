@@ -30,7 +30,12 @@ class TrialParameters:
     values: Mapping[str, float | int]
 
     def names(self, bundles: BundleTable, params: Parameters) -> tuple[str, ...]:
-        """Return the namespaces with bundles for which these values apply: settings may exclude some of them."""
+        """Return the namespaces with bundles for which these values apply: settings may exclude some of them.
+
+        With `compat` there is none: Pulsar's classes do not know the moves of another plan of the same cycle.
+        """
+        if params.compat != "none":
+            return ()
         names = bundles.namespaces
         chosen = match_any(self.namespaces, names)
         if params.included_namespaces:

@@ -111,6 +111,12 @@ def test_excluded_namespaces_are_not_tried(params: dict[str, Any]) -> None:
     assert tried == without and spaces(tried.plan) == {"t/b"}
 
 
+def test_pulsars_own_classes_plan_once_per_cycle() -> None:
+    """They do not know the moves of another plan, and would move the same excess twice."""
+    tried, without = (plan(situation(trial, compat="4.2")) for trial in (trial_of(move_price=0.0), None))
+    assert tried == without
+
+
 def test_a_glob_names_several_namespaces() -> None:
     assert spaces(plan(situation(trial_of("t/*"), **CALM)).plan) == {"t/a", "t/b"}
 

@@ -129,7 +129,7 @@ BROKEN: list[tuple[str, object, Code]] = [
     ("parameters", {}, Code.WRONG_TYPE),
     ("parameters.max_moves_per_hour", proposed(1e9, 1000), Code.UNKNOWN_PARAMETER),
     ("parameters.avg_low", proposed(1, 2), Code.UNKNOWN_PARAMETER),
-    ("parameters.max_moves_per_cycle", proposed(6.5, 10), Code.WRONG_TYPE),
+    ("parameters.split_hit_count", proposed(6.5, 10), Code.WRONG_TYPE),
     (f"{LOW}.value", 50.1, Code.OUT_OF_RANGE),
     (f"{LOW}.value", 0, Code.OUT_OF_RANGE),
     (f"{LOW}.value", True, Code.WRONG_TYPE),

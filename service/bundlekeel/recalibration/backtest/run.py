@@ -46,7 +46,8 @@ DAY_MS: Final = 86_400_000
 # time: on a real cluster of Pulsar 5.0, a transfer left a producer without service for 0.8 s.
 LANDING_SECONDS: Final = 1.0
 LANDING_MS: Final = int(1000 * LANDING_SECONDS)
-# Pulsar's own classes run once per minute (`loadBalancerSheddingIntervalMinutes`), and count their calls.
+# Brokers run Pulsar's own classes once per minute (`loadBalancerSheddingIntervalMinutes`), and the classes count their
+# calls. A sidecar with `compat` runs them in each cycle.
 NATIVE_MS: Final = 60_000
 # The initial owners of bundles: those of the first recorded cycle.
 RECORDED: Final = 0
@@ -189,7 +190,7 @@ class CandidateRun:
         day = self._days.setdefault(wall_ms // DAY_MS, defaultdict(float))
         self._sample(event, brokers, day)
         agrees = not len(layout.apart)
-        if self.params.compat != "none" and wall_ms - self._planned_ms < NATIVE_MS:
+        if "compat" in self.candidate.changes and wall_ms - self._planned_ms < NATIVE_MS:
             return CandidateStep(wall_ms=wall_ms, agrees=agrees)
         self._planned_ms = wall_ms
         inputs, result = self._leader.decide(self._plan_input(event, layout, brokers))

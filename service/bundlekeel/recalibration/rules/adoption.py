@@ -29,6 +29,8 @@ BUCKET_MS: Final = 600_000
 KEPT_BUCKETS: Final = 300
 # A longer gap between two cycles does not count as recorded time, unless the cycle interval is that long.
 GAP_MS: Final = 300_000
+# If other namespaces moved as often, no move in the namespaces on trial is not chance (5 % for a Poisson count).
+TELLING_MOVES: Final = 3.0
 # At most one automatic adoption a night.
 NIGHT_MS: Final = 20 * 3_600_000
 # Reverted values are not adopted again for this long, even if another document proposes them. After an operator's
@@ -321,9 +323,10 @@ def _stage(sums: FirstStage, adopted: Adopted) -> tuple[TimeStretch, TimeStretch
 
 def unjudged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> str:
     """Return why a first stage of full length has no verdict; "": it has one, or is not over."""
-    if not adopted.namespaces or after.seconds < adopted.trial_seconds or after.moves or before.moves >= 1:
+    if not adopted.namespaces or after.seconds < adopted.trial_seconds or after.moves or before.moves >= TELLING_MOVES:
         return ""
-    return "no bundle of these namespaces has moved, so the values cannot be judged there"
+    reason = "no bundle of these namespaces has moved" if after.share else "these namespaces have no traffic"
+    return f"{reason}, so the values cannot be judged there"
 
 
 def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> AdoptionVerdict | None:

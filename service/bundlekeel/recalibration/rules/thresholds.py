@@ -62,7 +62,6 @@ RANGES: dict[str, Range] = {
     "split_hot_share": Range(minimum=0.1, maximum=1.0, step=0.05),
     "split_hit_count": Range(minimum=0.0, maximum=20.0, step=1.0),
     "cool_down_seconds": Range(minimum=60.0, maximum=14_400.0, step=1.25, factor=True),
-    "max_moves_per_cycle": Range(minimum=2.0, maximum=40.0, step=2.0),
     "cpu_weight": _WEIGHT,
     "direct_memory_weight": _WEIGHT,
     "bandwidth_in_weight": _WEIGHT,

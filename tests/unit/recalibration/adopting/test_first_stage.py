@@ -218,7 +218,8 @@ ADOPTED = replace(adopt({LOW: 20.0}), namespaces=TRIED, imbalance_high=0.12, mov
         (stage({"share": 1.0, "imbalance": 0.2}, moves=1), True),
         (stage({"share": 1.0}, moves=9), False),
         (stage({}), None),
-        (stage({}, other_moves=3), False),
+        (stage({}, other_moves=9), False),
+        (stage({}, other_moves=8), None),
         (stage({"imbalance": 0.2}), True),
         (Realised(), None),
     ],
@@ -230,7 +231,8 @@ def test_worse_is_beyond_the_promise_and_beyond_the_other_namespaces(realised: R
 
 
 def test_a_stage_without_moves_says_that_it_cannot_be_judged() -> None:
-    assert unjudged(ADOPTED, *before_and_after(stage({}), ADOPTED, NOW_MS))
+    assert "has moved" in unjudged(ADOPTED, *before_and_after(stage({}), ADOPTED, NOW_MS))
+    assert "no traffic" in unjudged(ADOPTED, *before_and_after(stage({"share": 0.0}), ADOPTED, NOW_MS))
     assert not unjudged(ADOPTED, *before_and_after(stage({}, hours=0.5), ADOPTED, NOW_MS))
     assert not unjudged(ADOPTED, *before_and_after(stage({}, moves=1), ADOPTED, NOW_MS))
 
