@@ -30,6 +30,8 @@ _log = structlog.get_logger(__name__)
 KEPT_MS: Final = 600_000
 # A bundle waits for Pulsar's split for this long. Pulsar may never split: at the maximum of segments, or by a policy.
 AWAIT_SPLIT_MS: Final = 300_000
+# A bundle waits again only after its segments were below the thresholds for this long.
+BELOW_MS: Final = 600_000
 # Loads of segments that are read per cycle, because each is a request to the store. The oldest are replaced first.
 MOST_READS: Final = 50
 # Brokers' settings: thresholds in the order of `model.load.TRAFFIC`. They are missing before 5.0.
@@ -51,6 +53,8 @@ class SegmentChanges:
         """Time of the last split or merge by bundle, by the brokers' clocks (Unix ms)."""
         self.above: Mapping[str, int] = {}
         """By bundle with a segment above a threshold: until when the bundle waits for a split, Unix ms."""
+        # Of each bundle that was above a threshold recently: the end of its wait, and when it was last above (Unix ms).
+        self._waits: dict[str, tuple[int, int]] = {}
         self._segments: Sequence[Segment] = ()
         # Active segments by namespace, with their hashes, sorted by hash.
         self._by_hash: dict[str, list[tuple[int, Segment]]] = {}
@@ -69,7 +73,10 @@ class SegmentChanges:
         for bundle in sorted(changed.keys() - self.by_bundle.keys()):
             _log.info("Pulsar split or merged segments of a scalable topic", bundle=bundle)
         self.by_bundle = changed
-        self.above = {name: self.above.get(name, snapshot.wall_ms + AWAIT_SPLIT_MS) for name in above}
+        now_ms = snapshot.wall_ms
+        self._waits = {name: wait for name, wait in self._waits.items() if now_ms - wait[1] < BELOW_MS}
+        self._waits |= {name: (self._waits.get(name, (now_ms + AWAIT_SPLIT_MS, 0))[0], now_ms) for name in above}
+        self.above = {name: self._waits[name][0] for name in above}
 
     async def _bundles_above(
         self, segments: Sequence[Segment], snapshot: Snapshot, settings: Mapping[str, str]

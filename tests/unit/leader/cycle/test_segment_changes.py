@@ -12,6 +12,7 @@ import pytest
 
 from bundlekeel.leader.cycle.segment_changes import (
     AWAIT_SPLIT_MS,
+    BELOW_MS,
     ENABLED,
     MOST_READS,
     THRESHOLDS,
@@ -90,7 +91,7 @@ async def test_a_bundle_waits_for_the_split_of_a_segment_above_a_threshold() -> 
     metadata.segment_loads[segment.name] = (10.0, 10.0, 10.0, 10.0)
     assert await read(changes, sidecar) == [] and changes.above == {}
     metadata.segment_loads[segment.name] = (11.0, 0.0, 0.0, 0.0)
-    assert await read(changes, sidecar) == [bundle]
+    assert await read(changes, sidecar, BELOW_MS / 1000 + 1) == [bundle]
     metadata.scalable = [replace(segment, active=False)]
     assert await read(changes, sidecar) == []
 
@@ -121,6 +122,21 @@ async def test_few_loads_of_segments_are_read_per_cycle_each_in_turn() -> None:
         assert len(asked) == cycles * MOST_READS
     assert set(asked) == in_large
     assert list(changes.above) == [names[0], names[2]]
+
+
+async def test_a_bundle_that_is_above_now_and_then_does_not_wait_again() -> None:
+    """Until it was below for ten minutes. Otherwise it would never move."""
+    cluster = FakeCluster(clock=WallClock())
+    sidecar, metadata = await FakeSidecar(cluster, mode="recommend").lead(), cluster.metadata
+    segment, bundle = segment_of(cluster)
+    metadata.scalable, changes = [segment], SegmentChanges(metadata)
+    waits = []
+    for minute in range(20):
+        metadata.segment_loads[segment.name] = (0.0, 0.0, 0.0, 9.0 + 2 * (minute % 3 == 0))
+        waits.append(await read(changes, sidecar, 60))
+    assert waits == [[bundle], [], [], [bundle], *[[]] * 16]
+    metadata.segment_loads[segment.name] = (0.0, 0.0, 0.0, 11.0)
+    assert await read(changes, sidecar, BELOW_MS / 1000) == [bundle]
 
 
 @pytest.mark.parametrize("change", [{ENABLED: "false"}, {THRESHOLDS[0]: "x"}, {ENABLED: None}, {THRESHOLDS[3]: None}])
