@@ -85,7 +85,8 @@ class LiveLoads:
     reading interval, load reports are as good as counters. `share_of`: for a broker that does not report its cores,
     requests the share of CPU used since the last request; returns None for other brokers. `other_assigner`: returns the
     class by which a broker assigns topics to bundles (`topicBundleAssignmentStrategy`); "": the default, or unknown.
-    `buffers_pages`: returns whether a broker's page may be older than the request (`metricsBufferResponse`). `on_news`: called after each reading that results in a load.
+    `buffers_pages`: returns whether a broker's page may be older than the request (`metricsBufferResponse`).
+    `on_news`: called after each reading that results in a load.
     """
 
     def __init__(
