@@ -19,6 +19,7 @@ from bundlekeel.pulsar.work import bounded
 from bundlekeel.pulsar.zookeeper.broker_records import BrokerRecord, date_records, make_picture, mode_of, read_record
 from bundlekeel.pulsar.zookeeper.client import Stat, ZkClient
 from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
+from bundlekeel.pulsar.zookeeper.scalable import TOPICS, ZkScalableTopics
 from bundlekeel.pulsar.zookeeper.source import ZkLoadSource
 from tests.support.builders import report
 from tests.support.contracts.coordination import member
@@ -228,6 +229,26 @@ async def test_s_shared_state_is_read_after_a_sync() -> None:
         b"new",
         3,
     )
+
+
+async def test_scalable_topics_are_seen_during_and_after_an_interrupted_first_read() -> None:
+    """A caller that comes meanwhile waits for a response, too. A cancelled read stores nothing."""
+    client, response = MagicMock(connected=True), asyncio.Event()
+
+    async def read(path: str, watch: object = None) -> object:
+        await response.wait()
+        names = {TOPICS: ["t"], f"{TOPICS}/t/ns": ["orders"], f"{TOPICS}/t": ["ns"]}
+        return names.get(path, [])
+
+    client.exists = client.children = read
+    scalable = ZkScalableTopics(client)
+    first, second = (asyncio.create_task(scalable.names("t/ns")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    assert not second.done()
+    response.set()
+    assert [*map(str, await second)] == [*map(str, await scalable.names("t/ns"))] == ["topic://t/ns/orders"]
 
 
 @pytest.mark.parametrize(("silent_seconds", "cut"), [(0.0, False), (4.9, False), (5.0, True), (9.0, True)])

@@ -85,6 +85,7 @@ class LiveLoads:
     reading interval, load reports are as good as counters. `share_of`: for a broker that does not report its cores,
     requests the share of CPU used since the last request; returns None for other brokers. `other_assigner`: returns the
     class by which a broker assigns topics to bundles (`topicBundleAssignmentStrategy`); "": the default, or unknown.
+    `buffers_pages`: returns whether a broker's page may be older than the request (`metricsBufferResponse`).
     `on_news`: called after each reading that results in a load.
     """
 
@@ -101,7 +102,8 @@ class LiveLoads:
         """Store the dependencies.
 
         `closing`: closes the source of counters at the end; None: another object closes it. `cpu_seconds`: reads a
-        broker's CPU time (a probe); None: no probes, because readings of the counters cost the brokers nothing.
+        broker's CPU time (a probe); None: Prometheus is read, so there are no probes, because readings cost the brokers
+        nothing, and double service is not detected, because only the start of a scrape is known.
         """
         self._closing = closing
         self._cpu_seconds = cpu_seconds
@@ -109,6 +111,7 @@ class LiveLoads:
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
         self.share_of: Callable[[str], Awaitable[float | None]] = _not_asked
         self.other_assigner: Callable[[str], str] = lambda _broker: ""
+        self.buffers_pages: Callable[[str], bool] = lambda _broker: False
         self.on_news: Callable[[], None] = lambda: None
         self._counters = counters
         self._metadata = metadata
@@ -146,11 +149,12 @@ class LiveLoads:
                 since_ms = self._clock.wall_ms() if self._brokers else 0
                 entry = BrokerCounters(endpoint=endpoint, since_ms=since_ms, timely=self._clock.boot())
             brokers[broker] = entry
-        gone = self._brokers.keys() - brokers.keys()
-        for broker in gone:
+        timed = self._times_are_certain()
+        for broker in self._brokers.keys() - brokers.keys():
             self._quicken()
             self._end(self._brokers[broker])
-            self._left.add(self._brokers[broker].endpoint)
+            if timed:
+                self._left.add(self._brokers[broker].endpoint)
         self._brokers = brokers
 
     def use(self, demand: CounterDemand) -> None:
@@ -255,6 +259,10 @@ class LiveLoads:
 
     def _reads(self) -> bool:
         return self.demand.wanted() and self._topics <= self._options.max_topics
+
+    def _times_are_certain(self) -> bool:
+        """Return whether each page is written between request and response, which shows double service."""
+        return self._cpu_seconds is not None and not any(map(self.buffers_pages, self._brokers))
 
     def _restart(self) -> None:
         """Drop all readings, because this sidecar starts or stops leading."""
@@ -435,7 +443,10 @@ class LiveLoads:
         if load.bundles:
             entry.topics_ms = load.to_ms
         broker = entry.endpoint.broker_id
-        self.double_service.add(broker, load.growth)
+        if self._times_are_certain():
+            self.double_service.add(broker, load.growth)
+        else:
+            self.double_service.clear()
         load = replace(load, cpu_share=share, traffic=self._with_replicators(load, broker), growth=NO_GROWTH)
         entry.agreement.add(load, int(1000 * self.statistics_seconds(broker)))
         change: Floats = load.traffic.sum(axis=0) - entry.loads[-1].traffic.sum(axis=0) if entry.loads else np.zeros(4)

@@ -168,6 +168,10 @@ class ExtensibleBrokers:
         name = (self.settings_of(broker) or {}).get(ASSIGNER_KEY, "").strip()
         return "" if name == ASSIGNER else name
 
+    def buffers_pages(self, broker: str) -> bool:
+        """Return whether this broker is known to answer with an older metrics page, by default of up to a minute."""
+        return (self.settings_of(broker) or {}).get("metricsBufferResponse", "").strip().lower() == "true"
+
     def wants_stats(self, broker: str, now: Instant) -> bool:
         """Return whether to request this broker's statistics.
 

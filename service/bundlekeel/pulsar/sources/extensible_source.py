@@ -132,6 +132,7 @@ class ClusterSource:
             self.live.statistics_seconds = self._book.stats_seconds
             self.live.share_of = self._share_of
             self.live.other_assigner = self._book.other_assigner
+            self.live.buffers_pages = self._book.buffers_pages
             self._tasks.append(asyncio.create_task(self.live.run(), name="cluster-source-counters"))
 
     async def picture(self) -> RawClusterView:

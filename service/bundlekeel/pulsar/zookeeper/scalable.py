@@ -8,12 +8,12 @@ from urllib.parse import unquote_plus
 
 import structlog
 
-from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.errors import CodecError
 from bundlekeel.model.names import TopicName, is_segment
 from bundlekeel.model.scalable import Segment
 from bundlekeel.pulsar.formats.scalable import decode_layout, decode_segment_load
 from bundlekeel.pulsar.work import bounded
-from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
+from bundlekeel.pulsar.zookeeper.client import ZkClient
 from bundlekeel.pulsar.zookeeper.policies import WatchedNodes
 
 _log = structlog.get_logger(__name__)
@@ -33,9 +33,6 @@ class ZkScalableTopics:
         self._nodes = WatchedNodes(client)
         # Decoded layouts with their data, by path.
         self._layouts: dict[str, tuple[bytes, list[Segment]]] = {}
-        # Whether the store contains scalable topics; False: a watch waits for the first one; None: not known.
-        self._present: bool | None = None
-        client.add_listener(self._on_connection)
 
     async def names(self, namespace: str) -> list[TopicName]:
         """Return the scalable topics of a namespace and all their segments. Raises StoreError."""
@@ -65,9 +62,11 @@ class ZkScalableTopics:
         paths = paths[:MOST_LAYOUTS]
         segments: list[Segment] = []
         layouts = {}
-        for namespace, encoded in paths:
-            path = f"{TOPICS}/{namespace}/{encoded}"
-            data = await self._nodes.data(path) or b"{}"
+        nodes = await bounded(
+            [partial(self._nodes.data, f"{TOPICS}/{namespace}/{encoded}") for namespace, encoded in paths]
+        )
+        for (namespace, encoded), node in zip(paths, nodes, strict=True):
+            path, data = f"{TOPICS}/{namespace}/{encoded}", node or b"{}"
             cached = self._layouts.get(path)
             if cached is None or cached[0] is not data:
                 cached = (
@@ -99,22 +98,7 @@ class ZkScalableTopics:
         ]
 
     async def _has_topics(self) -> bool:
-        if self._present is None:
-            self._present = False
-            try:
-                if await self._client.exists(TOPICS, self._on_change) is not None:
-                    self._present = True
-            except StoreError:
-                self._present = None
-                raise
-        return self._present is True
-
-    def _on_change(self) -> None:
-        self._present = None
-
-    def _on_connection(self, connection: Connection) -> None:
-        if connection != "connected":  # kazoo forgets all watches with the connection
-            self._present = None
+        return bool(await self._nodes.children(TOPICS))
 
 
 def _decoded(data: bytes, topic: TopicName) -> list[Segment]:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from bundlekeel.leader.cycle.segment_changes import (
     AWAIT_SPLIT_MS,
+    BELOW_MS,
     ENABLED,
+    MOST_READS,
     THRESHOLDS,
     SegmentChanges,
     split_thresholds,
 )
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StoreError
-from bundlekeel.model.names import bundle_for_hash, parse_topic
+from bundlekeel.model.names import FULL_UPPER, BundleName, bundle_for_hash, parse_topic
 from bundlekeel.model.scalable import Segment
+from tests.support.memory_source import MemoryMetadata
 from tests.support.world import FakeCluster, FakeSidecar, WallClock
 
 
@@ -84,9 +91,52 @@ async def test_a_bundle_waits_for_the_split_of_a_segment_above_a_threshold() -> 
     metadata.segment_loads[segment.name] = (10.0, 10.0, 10.0, 10.0)
     assert await read(changes, sidecar) == [] and changes.above == {}
     metadata.segment_loads[segment.name] = (11.0, 0.0, 0.0, 0.0)
-    assert await read(changes, sidecar) == [bundle]
+    assert await read(changes, sidecar, BELOW_MS / 1000 + 1) == [bundle]
     metadata.scalable = [replace(segment, active=False)]
     assert await read(changes, sidecar) == []
+
+
+async def test_few_loads_of_segments_are_read_per_cycle_each_in_turn() -> None:
+    """Three of four bundles are large enough. Loads that are not read again remain."""
+    edges = [0, 2**30, 2**31, 3 * 2**30, FULL_UPPER]
+    names = tuple(str(BundleName(namespace="t/ns", lower=low, upper=high)) for low, high in pairwise(edges))
+    latest = np.array([[0.0, 0.0, 0.0, 11.0]] * 3 + [[0.0] * 4])
+    snapshot: Any = SimpleNamespace(bundles=SimpleNamespace(names=names, latest=latest), wall_ms=1_000)
+    topics = [parse_topic(f"segment://t/ns/many{number}/0000-ffff-0") for number in range(3 * MOST_READS)]
+    in_large = {str(topic) for topic in topics if topic.hash < edges[3]}
+    assert 2 * MOST_READS < len(in_large) < 3 * MOST_READS
+    metadata, asked = MemoryMetadata(), list[str]()
+    metadata.scalable = [Segment(topic=topic.scalable_topic, number=0, name=str(topic)) for topic in topics]
+    first, last = (next(str(topic) for topic in topics if edges[at] <= topic.hash < edges[at + 1]) for at in (0, 2))
+    metadata.segment_loads = {first: (0.0, 0.0, 0.0, 11.0), last: (0.0, 0.0, 0.0, 11.0)}
+    load_of = metadata.segment_load
+
+    async def segment_load(segment: Segment) -> tuple[float, float, float, float]:
+        asked.append(segment.name)
+        return await load_of(segment)
+
+    metadata.segment_load = segment_load  # type: ignore[method-assign]
+    changes = SegmentChanges(metadata)
+    for cycles in range(1, 4):
+        await changes.read(snapshot, SETTINGS)
+        assert len(asked) == cycles * MOST_READS
+    assert set(asked) == in_large
+    assert list(changes.above) == [names[0], names[2]]
+
+
+async def test_a_bundle_that_is_above_now_and_then_does_not_wait_again() -> None:
+    """Until it was below for ten minutes. Otherwise it would never move."""
+    cluster = FakeCluster(clock=WallClock())
+    sidecar, metadata = await FakeSidecar(cluster, mode="recommend").lead(), cluster.metadata
+    segment, bundle = segment_of(cluster)
+    metadata.scalable, changes = [segment], SegmentChanges(metadata)
+    waits = []
+    for minute in range(20):
+        metadata.segment_loads[segment.name] = (0.0, 0.0, 0.0, 9.0 + 2 * (minute % 3 == 0))
+        waits.append(await read(changes, sidecar, 60))
+    assert waits == [[bundle], [], [], [bundle], *[[]] * 16]
+    metadata.segment_loads[segment.name] = (0.0, 0.0, 0.0, 11.0)
+    assert await read(changes, sidecar, BELOW_MS / 1000) == [bundle]
 
 
 @pytest.mark.parametrize("change", [{ENABLED: "false"}, {THRESHOLDS[0]: "x"}, {ENABLED: None}, {THRESHOLDS[3]: None}])

@@ -39,6 +39,25 @@ async def test_two_brokers_that_serve_a_topic_are_reported_within_two_readings(s
     assert (report.bundle, report.brokers, report.topics) == (BUNDLE, BROKERS, 1)
 
 
+@pytest.mark.parametrize("source", ["prometheus", "buffered"])
+@played()
+async def test_pages_of_unknown_time_do_not_show_double_service(stage: Stage, source: str) -> None:
+    """Prometheus stores when a scrape began; a broker can return an old page. A broker that left is not read."""
+    if source == "prometheus":
+        stage.live._cpu_seconds = None
+    else:
+        await asyncio.sleep(10.0)
+        assert served_twice(stage)
+        stage.live.buffers_pages = "b:8080".__eq__
+    await asyncio.sleep(20.0)
+    assert served_twice(stage) == ()
+    leave(stage)
+    await asyncio.sleep(1.0)
+    asked = len(stage.counting.moments("a:8080"))
+    await asyncio.sleep(60.0)
+    assert len(stage.counting.moments("a:8080")) == asked
+
+
 @played()
 async def test_a_topic_that_moves_is_not_reported(stage: Stage) -> None:
     """The target loads it as soon as the source closed it, at any time between two readings."""

@@ -183,6 +183,12 @@ def test_n_c_another_assigner_of_topics() -> None:
     assert [bench.book.other_assigner(broker) for broker in (A, B, C, "d")] == ["", "org.example.RoundRobin", "", ""]
 
 
+def test_brokers_whose_metrics_page_is_buffered() -> None:
+    bench = Bench("all", A)
+    bench.book.settings_of = {A: {"metricsBufferResponse": "true"}, B: {"metricsBufferResponse": "false"}, C: {}}.get
+    assert [bench.book.buffers_pages(broker) for broker in (A, B, C, "d")] == [True, False, False, False]
+
+
 def test_last_update_never_goes_back_nor_ahead_of_the_arrival() -> None:
     bench = Bench("all", A)
     bench.say(replace(bench.load(A, 0.4), updated_at=NOW_MS + 3_600_000))
