@@ -26,6 +26,7 @@ READS = (
         r"/admin/v2/namespaces/[^/]+/[^/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}/topicHashPositions(\?authoritative=\w+)?"
     ),
     re.compile(r"/admin/v2/brokers/ready"),
+    re.compile(r"/admin/v2/broker-stats/mbeans"),
     # Counters: of a modular broker, and only until its settings show that it computes its statistics every second.
     re.compile(r"/metrics/"),
 )

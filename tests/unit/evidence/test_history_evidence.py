@@ -8,42 +8,38 @@ from pathlib import Path
 
 import pytest
 
-from evidence.bench_spark import CANDIDATES, Large, Results, Timed, lines_of, size
+from evidence.bench_spark import CANDIDATES, Timed, growth, lines_of, size
 from evidence.fidelity import Outcome, others, replayed
 
-ONE = Timed(what="20x2000x4", days=1, workers=2, rebuild=10, plan=20, cpu=55, history_bytes=1000)
-GOOD = Results(
-    day=replace(ONE, what="100x10000x1", rebuild=60, plan=120),
-    growth=(ONE, replace(ONE, days=4, rebuild=35, plan=80)),
-    alone=replace(ONE, workers=1, plan=36),
-    plain=(30.0, 16.0),
-    large=Large(brokers=1000, bundles=100_000, periods=10, seconds_a_period=1.5, bytes_a_period=2e6),
-    busy=0.5,
+DAY = Timed(
+    brokers=3,
+    bundles=48,
+    days=1,
+    cycles=17_280,
+    wall=120.0,
+    cpu=240.0,
+    driver=10**9,
+    worker=3 * 10**8,
+    history_bytes=10**7,
 )
+LARGE = replace(DAY, brokers=100, bundles=2000, cpu=2000.0)
 
 
 class TestBenchSpark:
     """`evidence.bench_spark`."""
 
-    def test_what_is_held_against_it(self) -> None:
-        """Five minutes, linear growth, and a speed-up like that of plain processes."""
-        assert GOOD.faults() == []
-        assert GOOD.speed_up == pytest.approx(1.8)
-        assert GOOD.plain_speed_up == pytest.approx(1.875)
-        assert "a day took 310 s" in replace(GOOD, day=replace(GOOD.day, plan=250)).faults()[0]
-        assert "1.04 times" in replace(GOOD, growth=(ONE, replace(ONE, days=4, plan=115))).faults()[0]
-        assert "speed-up 1.40" in replace(GOOD, alone=replace(GOOD.alone, plan=28)).faults()[0]
+    def test_growth_compares_a_day_of_the_same_cluster(self) -> None:
+        assert growth([DAY, replace(DAY, days=4, cpu=1056.0), LARGE]) == pytest.approx(1.1)
 
-    def test_extrapolation(self) -> None:
-        """Planning by what a minute took, rebuilding and bytes by size."""
-        text = " ".join(lines_of(GOOD))
-        assert "21 of planning" in text
-        assert "30 days of 1,000 brokers x 100,000 bundles" in text
-        assert f"{30 * 10 * 1000 / 1e9:,.0f} GB of history" in text
+    def test_the_page_extrapolates_to_two_weeks(self) -> None:
+        """288 plans per CPU second, and 14 days of 17,280 cycles."""
+        lines = lines_of([DAY, LARGE])
+        assert "| 3 x 48 | 1 | 17,280 | 10 | 120 | 240 | 288 | 1,000 | 300 |" in lines
+        assert "14 days of 3 brokers take 0.23 core-hours per candidate" in " ".join(lines)
 
-    def test_every_strategy_is_its_own_candidate(self) -> None:
-        assert len({item.key for item in CANDIDATES}) == 5
-        assert size("100x10000") == (100, 10_000)
+    def test_every_candidate_differs(self) -> None:
+        assert len({item.key for item in CANDIDATES}) == len(CANDIDATES)
+        assert size("3x48x14") == (3, 48, 14)
 
 
 class TestFidelity:

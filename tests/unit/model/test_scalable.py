@@ -38,6 +38,12 @@ def test_a_migrated_topic_keeps_its_name() -> None:
     assert decode_layout(data, TOPIC) == [Segment(topic=TOPIC, number=0, name="persistent://t1/seg/hot")]
 
 
+def test_a_number_of_thousands_of_digits_is_refused() -> None:
+    segment = b'{"hashRange":{"start":0,"end":1},"legacyTopicName":"persistent://t/n/x"}'
+    with pytest.raises(CodecError):
+        decode_layout(b'{"segments":{"%s":%s}}' % (b"9" * 5000, segment), TOPIC)
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from bundlekeel.model.names import TopicName, broker_id_of_url, is_topic
+from bundlekeel.model.numbers import integer
 from bundlekeel.model.scalable import Segment
 from bundlekeel.pulsar.formats.external_input import load_object, read
 
@@ -55,7 +56,8 @@ def _segments(layout: _Layout, topic: TopicName) -> Iterator[Segment]:
         name = segment.legacy_topic_name or f"segment://{topic.namespace}/{topic.local}/{descriptor}"
         if number.isdecimal() and is_topic(name):
             active = segment.state != "SEALED"
-            yield Segment(topic=topic, number=int(number), name=name, active=active, changed_ms=segment.changed_ms)
+            index = integer(number, field=f"segments of {topic}")
+            yield Segment(topic=topic, number=index, name=name, active=active, changed_ms=segment.changed_ms)
 
 
 class _Load(msgspec.Struct, rename="camel"):
