@@ -33,6 +33,7 @@ check: packages ## The fast gate: format, lint, imports, types, sizes, generated
 	@$(call IN_PARALLEL,check)
 
 test: setup ## Everything that must pass, on real clusters; a suite that takes four times its budget fails
+	@PULSAR=5.0 $(BIN)/python -m dev.cluster jars
 	@$(call IN_PARALLEL,all)
 
 extensible: setup ## The extensible load manager on real clusters: topics, ownership channel, transfers
@@ -99,6 +100,7 @@ mutation: packages ## Change guard, planning, strategies, gate, execution, lease
 	@$(BIN)/python -m evidence.mutation $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
+	@PULSAR=5.0 $(BIN)/python -m dev.cluster jars
 	@$(BIN)/python -m dev.kubernetes build
 	@$(SUITES) nightly-long nightly-laws kubernetes nightly-5.0
 
