@@ -117,9 +117,9 @@ class StoredNodes:
     async def sync(self, _path: str) -> None:
         """It is up to date."""
 
-    async def children(self, path: str, _watch: object = None) -> list[str] | None:
-        """The one name below the folder."""
-        return [self._name] if path == self._folder else None
+    async def children(self, path: str, _watch: object = None) -> list[str]:
+        """The one name below the folder. Other nodes exist, too, and have no children."""
+        return [self._name] if path == self._folder else []
 
     async def get(self, _path: str, _watch: object = None) -> tuple[bytes, Stat]:
         return self._data, Stat(1, 1, 1, 1)
