@@ -136,7 +136,9 @@ def cut(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, StoreProxy]]:
         proxy = stack.enter_context(StoreProxy(host, int(port)))
         second = cluster.brokers[1]
         conf = cluster.data_dir / "conf" / f"{second.name}.conf"
-        conf.write_text(conf.read_text().replace(cluster.zk_hosts, f"127.0.0.1:{proxy.port}"))
+        # A sidecar refuses to run if the brokers' configuration stores differ.
+        url = re.compile(rf"^(metadataStoreUrl=\w+:){re.escape(cluster.zk_hosts)}", re.MULTILINE)
+        conf.write_text(url.sub(rf"\g<1>127.0.0.1:{proxy.port}", conf.read_text()))
         cluster.restart(second.name)
         yield cluster, proxy
 
