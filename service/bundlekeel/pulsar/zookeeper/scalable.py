@@ -58,21 +58,18 @@ class ZkScalableTopics:
         for tenant in await self._nodes.children(TOPICS):
             for namespace in await self._nodes.children(f"{TOPICS}/{tenant}"):
                 names = await self._nodes.children(f"{TOPICS}/{tenant}/{namespace}")
-                paths += [(f"{tenant}/{namespace}", name) for name in names]
+                paths += [f"{TOPICS}/{tenant}/{namespace}/{name}" for name in names]
         paths = paths[:MOST_LAYOUTS]
         segments: list[Segment] = []
         layouts = {}
-        nodes = await bounded(
-            [partial(self._nodes.data, f"{TOPICS}/{namespace}/{encoded}") for namespace, encoded in paths]
-        )
-        for (namespace, encoded), node in zip(paths, nodes, strict=True):
-            path, data = f"{TOPICS}/{namespace}/{encoded}", node or b"{}"
+        nodes = await bounded([partial(self._nodes.data, path) for path in paths])
+        for path, node in zip(paths, nodes, strict=True):
+            data = node or b"{}"
             cached = self._layouts.get(path)
             if cached is None or cached[0] is not data:
-                cached = (
-                    data,
-                    _decoded(data, TopicName(domain="topic", namespace=namespace, local=unquote_plus(encoded))),
-                )
+                namespace, _, encoded = path.removeprefix(f"{TOPICS}/").rpartition("/")
+                topic = TopicName(domain="topic", namespace=namespace, local=unquote_plus(encoded))
+                cached = data, _decoded(data, topic)
             layouts[path] = cached
             segments += cached[1]
         self._layouts = layouts
