@@ -6,14 +6,17 @@ load moves between bundles, and often between brokers, without a move of a bundl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from bundlekeel.model.names import TopicName, namespace_of, parse_bundle, parse_topic
+from bundlekeel.model.snapshot import Snapshot
 
 # Reports show the effect of a move within this time, so that older splits and merges do not matter.
 KEPT_MS: Final = 600_000
+# Loads show a split or merge up to a statistics interval later.
+SHOWN_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +65,12 @@ def recently_removed(before: Iterable[Segment], now: Sequence[Segment]) -> list[
     removed = [segment for segment in before if segment.number not in numbers]
     sealed = [replace(item, active=False, changed_ms=latest_ms) if item.active else item for item in removed]
     return [segment for segment in sealed if latest_ms - segment.changed_ms < KEPT_MS]
+
+
+def changed_brokers(snapshot: Snapshot, changed: Mapping[str, int]) -> dict[str, int]:
+    """Return the time of the last split or merge by broker. `changed`: by bundle (result of `changed_bundles`)."""
+    latest: dict[str, int] = {}
+    for row in snapshot.bundles.rows_named(changed) if changed else ():
+        broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
+        latest[broker] = max(latest.get(broker, 0), changed[snapshot.bundles.names[row]])
+    return latest
