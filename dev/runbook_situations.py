@@ -270,8 +270,8 @@ _OWN_SPLITS: Final = {
     "wall_ms": NOW_MS,
     "event": "appeared",
     "code": Code.BROKERS_SPLIT_THEMSELVES.value,
-    "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {COOL} split bundles themselves again, although the "
-    "takeover turned that off",
+    "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value} {COOL}: splits bundles itself again, although the takeover "
+    "turned that off",
 }
 _EFFECT: Final = Effect(
     source=HOT, target=QUIET, bundles=(BUNDLE,), at_ms=NOW_MS, begun_ms=NOW_MS - 300_000, predicted=0.11,

@@ -271,18 +271,25 @@ async def test_n_p_owners_are_refused_once_the_brokers_use_another_store(client:
 
 
 async def test_scalable_topics_of_a_bundle(metadata: ZkMetadata, store: KazooClient) -> None:
-    """Pulsar 5.0: the topic and its segments; before its first scalable topic, the store is read once for them."""
+    """Pulsar 5.0: the topic and its segments; before its first scalable topic, the store is read once for them. The
+    first segment of a migrated topic is the topic itself."""
     whole = "t/ns/0x00000000_0xffffffff"
     store.create("/managed-ledgers/t/ns/persistent/a%2Fb", makepath=True)
     assert await metadata.topics(whole) == ["persistent://t/ns/a/b"]
     assert await metadata.segments("topic://t/ns/hot") == []
-    store.create("/topics/t/ns/hot", makepath=True)
+    store.create("/topics/t/ns/hot", LAYOUT.replace(b"65535}", b"32767}").replace(b'"0":', SECOND), makepath=True)
+    store.create("/topics/t/ns/a%2Fb", LAYOUT.replace(b'"state"', b'"legacyTopicName":"persistent://t/ns/a/b","state"'))
     for descriptor in ("0000-7fff-0", "8000-ffff-1", "unknown"):
         store.create(f"/managed-ledgers/t/ns/segment/hot/{descriptor}", makepath=True)
     segments = ["segment://t/ns/hot/0000-7fff-0", "segment://t/ns/hot/8000-ffff-1"]
 
     async def topics() -> bool:
-        return await metadata.topics(whole) == ["persistent://t/ns/a/b", *segments, "topic://t/ns/hot"]
+        return await metadata.topics(whole) == [
+            "persistent://t/ns/a/b",
+            *segments,
+            "topic://t/ns/a/b",
+            "topic://t/ns/hot",
+        ]
 
     for _ in range(50):
         if await topics():
@@ -310,6 +317,7 @@ async def test_layouts_of_scalable_topics_are_watched(metadata: ZkMetadata, stor
 
 
 LAYOUT = b'{"epoch":0,"segments":{"0":{"hashRange":{"start":0,"end":65535},"state":"ACTIVE","sealedAtMs":0}}}'
+SECOND = b'"1":{"hashRange":{"start":32768,"end":65535}},"0":'
 
 
 async def eventually_equal(metadata: ZkMetadata, expected: list[Segment]) -> None:

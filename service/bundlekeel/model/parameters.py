@@ -218,29 +218,39 @@ def in_form(params: Parameters, release: str) -> Parameters:
 
 
 def half_of_avg(release: str, strategy: object, placement: object) -> bool:
-    """Return whether AvgShedder would be only the strategy or only the placement, with `compat: release`."""
-    return release != "none" and (strategy == "avg") != (placement == "avg")
+    """Return whether AvgShedder would be only one of strategy and placement where `release` allows only both.
+
+    Pulsar 5.0 runs it as the strategy alone.
+    """
+    if release == "none" or (release == "5.0" and strategy == "avg"):
+        return False
+    return (strategy == "avg") != (placement == "avg")
 
 
 def check_pair(release: str, strategy: object, placement: object) -> None:
     """Check strategy and placement. Raises ConfigError for half of AvgShedder, which is both in one object (PIP-364).
 
     `ModularLoadManagerImpl` fails at start if AvgShedder is only the placement; since 5.0 it uses
-    LeastLongTermMessageRate instead. As shedder alone it runs, but the other placement ignores its targets.
+    LeastLongTermMessageRate instead. As shedder alone it runs, but the other placement ignores its targets, which 5.0
+    supports.
     """
     if half_of_avg(release, strategy, placement):
+        text = f"in compat {release} it is shedder and placement in one object"
+        allowed = "strategy avg with placement avg, or neither of them avg"
+        if release == "5.0":
+            instead = compat_defaults(release, strategy)["placement"]
+            text, allowed = f"Pulsar 5.0 uses {instead} instead", f"placement {instead}, or strategy avg"
         raise ConfigError(
-            f"strategy {strategy} with placement {placement} is half of AvgShedder: in compat {release} it is shedder "
-            "and placement in one object",
+            f"strategy {strategy} with placement {placement} is half of AvgShedder: {text}",
             field="placement",
             value=placement,
-            allowed="strategy avg with placement avg, or neither of them avg",
+            allowed=allowed,
         )
 
 
 def with_strategy(params: Parameters, strategy: str) -> Parameters:
     """Return the parameters with another strategy. With `compat`, AvgShedder also changes the placement."""
-    if not half_of_avg(params.compat, strategy, params.placement):
+    if params.compat == "none" or "avg" not in (strategy, params.placement):
         return replace(params, strategy=strategy)
     placement = compat_defaults(params.compat, strategy)["placement"]
     return replace(params, strategy=strategy, placement=placement)  # type: ignore[arg-type]

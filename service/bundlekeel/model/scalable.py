@@ -6,10 +6,17 @@ load moves between bundles, and often between brokers, without a move of a bundl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from bundlekeel.model.names import TopicName, namespace_of, parse_bundle, parse_topic
+from bundlekeel.model.snapshot import Snapshot
+
+# Reports show the effect of a move within this time, so that older splits and merges do not matter.
+KEPT_MS: Final = 600_000
+# Loads show a split or merge up to a statistics interval later.
+SHOWN_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +53,24 @@ def changed_bundles(segments: Iterable[Segment], bundles: Iterable[str], since_m
             if times := [at_ms for hash_, at_ms in hashes if name.covers(hash_)]:
                 result[bundle] = max(times)
     return result
+
+
+def recently_removed(before: Iterable[Segment], now: Sequence[Segment]) -> list[Segment]:
+    """Return the segments of an earlier layout that Pulsar has removed from the layout `now`, sealed within `KEPT_MS`.
+
+    Pulsar removes a sealed segment without messages within a minute, often before a cycle reads the seal. It then
+    counts as sealed at the last split or merge.
+    """
+    numbers, latest_ms = {segment.number for segment in now}, max((segment.changed_ms for segment in now), default=0)
+    removed = [segment for segment in before if segment.number not in numbers]
+    sealed = [replace(item, active=False, changed_ms=latest_ms) if item.active else item for item in removed]
+    return [segment for segment in sealed if latest_ms - segment.changed_ms < KEPT_MS]
+
+
+def changed_brokers(snapshot: Snapshot, changed: Mapping[str, int]) -> dict[str, int]:
+    """Return the time of the last split or merge by broker. `changed`: by bundle (result of `changed_bundles`)."""
+    latest: dict[str, int] = {}
+    for row in snapshot.bundles.rows_named(changed) if changed else ():
+        broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
+        latest[broker] = max(latest.get(broker, 0), changed[snapshot.bundles.names[row]])
+    return latest

@@ -19,11 +19,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_low
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.scalable import SHOWN_MS
 from bundlekeel.model.snapshot import Bools
 from bundlekeel.planning.memory import BrokerCourse, Excess, Swing
 
@@ -98,12 +100,16 @@ class Measured:
 
 
 def follow_levels(
-    earlier: Mapping[str, BrokerCourse], brokers: Measured, moving: Collection[str]
+    earlier: Mapping[str, BrokerCourse],
+    brokers: Measured,
+    moving: Collection[str],
+    segments_changed: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[dict[str, BrokerCourse], Floats]:
     """Return each broker's load history with the new measurements, and the newly measured seconds, shape (n,).
 
     `earlier`: load histories before this cycle. `moving`: brokers whose reports do not show their moves yet; their mean
-    score starts again with the first report that shows the moves.
+    score starts again with the first report that shows the moves. `segments_changed`: time of the last split or merge
+    of segments by broker (Unix ms).
     """
     courses: dict[str, BrokerCourse] = {}
     seconds = np.zeros(len(brokers.ids))
@@ -141,6 +147,7 @@ def follow_levels(
             until_ms=known_until,
             steady=(course.level, course.traffic) if is_steady else course.steady,
             steady_ms=known_until if is_steady else course.steady_ms,
+            segments_ms=segments_changed.get(broker, course.segments_ms),
         )
     return courses, seconds
 
@@ -355,7 +362,8 @@ def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse
     `SWING_LIKENESS`, they are different swings, and only the costlier one is kept. `rate`: cost per second of the
     excess.
     """
-    if excess.longest > LONGEST_SWING_SECONDS:
+    # A split or merge of segments changes the load of the broker once, so it is not a swing.
+    if excess.longest > LONGEST_SWING_SECONDS or course.segments_ms > max(0, excess.since_ms - SHOWN_MS):
         return course
     lasts, swing = swing_seconds(course), course.swing
     if swing is None or lasts <= 0 or rate > SWING_LIKENESS * swing.rate:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from bundlekeel.model.codes import EFFECTS
 from bundlekeel.model.plan import Move, Plan
+from bundlekeel.model.scalable import SHOWN_MS, changed_brokers
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.ledger import Ledger
@@ -25,8 +26,6 @@ LEAST_GAIN: Final = 0.01
 HELPED_SHARE: Final = 0.25
 WORSE_LEAST: Final = 0.02
 KEPT_EFFECTS: Final = 200
-# Loads show a split or merge of segments up to a statistics interval later.
-SHOWN_MS: Final = 60_000
 # The record of a pair is dropped if no bundle has moved between the two brokers for this long.
 FORGET_MS: Final = 86_400_000
 
@@ -190,7 +189,7 @@ def judge(
     for item in book.open:
         groups.setdefault((item.move.source, item.move.target), []).append(item)
     scores = {load.broker: load.score_before for load in plan.loads}
-    effects, still, changed = [], list[ExpectedEffect](), _by_owner(snapshot, segments_changed)
+    effects, still, changed = [], list[ExpectedEffect](), changed_brokers(snapshot, segments_changed)
     for (source, target), group in groups.items():
         if unsettled & {source, target} or any(item.move.bundle in in_books for item in group):
             still += group
@@ -205,15 +204,6 @@ def judge(
     judged = (*book.judged, *effects)[-KEPT_EFFECTS:]
     reverted = tuple((bundle, at) for bundle, at in book.reverted if now_ms - at < FORGET_MS)
     return replace(book, open=tuple(still), judged=judged, pairs=pairs, reverted=reverted), tuple(effects)
-
-
-def _by_owner(snapshot: Snapshot, times: Mapping[str, int]) -> dict[str, int]:
-    """Return the latest time by owner, from times by bundle."""
-    latest: dict[str, int] = {}
-    for row in snapshot.bundles.rows_named(times) if times else ():
-        broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
-        latest[broker] = max(latest.get(broker, 0), times[snapshot.bundles.names[row]])
-    return latest
 
 
 def _effect(group: list[ExpectedEffect], snapshot: Snapshot, scores: Mapping[str, float], mean: float) -> Effect | None:

@@ -20,6 +20,7 @@ from bundlekeel.model.load import CPU, Floats
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Move, Plan, Refusal, Verdict, plan_hash
+from bundlekeel.model.scalable import changed_brokers
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.planning import calm
 from bundlekeel.planning.costs import CpuCosts, estimate, learn
@@ -195,7 +196,8 @@ def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, Broke
     estimates, caused = estimate(costs, brokers.ids, brokers.limit[:, CPU]), np.zeros_like(brokers.usage)
     caused[:, CPU] = estimates.caused(brokers.traffic, estimates.factor)
     readings = measured(snapshot, params, scores, np.minimum(score_of(caused, limit, weights), scores))
-    courses, seconds = calm.follow_levels(inputs.memory.courses, readings, books.unsettled())
+    changed = changed_brokers(snapshot, inputs.guard.segments_changed)
+    courses, seconds = calm.follow_levels(inputs.memory.courses, readings, books.unsettled(), changed)
     levels = np.array([courses[broker].level for broker in brokers.ids])
     steady = (scores > 0) & (params.compat == "none")
     scale = np.divide(levels, scores, out=np.ones(len(scores)), where=steady)

@@ -73,7 +73,8 @@ class BrokerCourse:
     when they had not changed for long, last at `steady_ms`. `readings`: mean score and seconds of each of the last
     readings; 0 seconds: bundles of the broker moved. `excess`: present period in which the load differs too much from
     other brokers. `acted`: such a period that caused the broker's last moves. `acted_seconds`: measured time since the
-    reports showed these moves. `swing`: last such period that ended without moves.
+    reports showed these moves. `swing`: last such period that ended without moves. `segments_ms`: time at which
+    Pulsar last split or merged segments of scalable topics here; 0: never.
     """
 
     level: float
@@ -88,6 +89,7 @@ class BrokerCourse:
     acted: Excess | None = None
     acted_seconds: float = 0.0
     swing: Swing | None = None
+    segments_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

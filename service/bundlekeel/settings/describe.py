@@ -220,6 +220,9 @@ def _of_strategy(settings: Settings) -> list[str]:
     if compat == "none" and settings.placement == _AVG and settings.strategy != _AVG:
         what = f"with strategy {settings.strategy} it places by the hash of bundles' names, whatever the load"
         return [_warning("placement", _AVG, what, "least_resource_usage")]
+    params = to_parameters(settings).values
+    if compat == "5.0" and params.strategy == _AVG != params.placement:
+        return [_warning("placement", params.placement, "AvgShedder's own targets have no effect", _AVG)]
     if settings.strategy == "deviation" and compat != "none":
         return [_warning("compat", compat, "Pulsar ships no class for strategy deviation: it changes nothing", "none")]
     return []

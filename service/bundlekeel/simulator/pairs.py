@@ -14,8 +14,6 @@ from bundlekeel.model.parameters import choices
 from bundlekeel.simulator.run import Contender, Run, Source
 
 RELEASE = "4.2"
-# Default of maxUnloadPercentage in Pulsar's AvgShedder and UniformLoadShedder.
-MAX_UNLOAD = 0.2
 RATE, USAGE, AVG = "least_long_term_message_rate", "least_resource_usage", "avg"
 
 # Default placement of each shedder: the usual combination.
@@ -37,14 +35,14 @@ def contender(strategy: str, source: Source = "counters") -> Contender:
     return Contender(label=strategy, source=source, parameters={"strategy": strategy})
 
 
-def native(strategy: str) -> Contender:
+def native(strategy: str, release: str = RELEASE) -> Contender:
     """Return Pulsar's own shedder of this name as a balancer, with the placement that Pulsar usually combines with
     it."""
     _check_name(strategy, NATIVE, "strategy")
-    return pair(f"{strategy}+{USUAL[strategy]}")
+    return pair(f"{strategy}+{USUAL[strategy]}", release)
 
 
-def pair(text: str) -> Contender:
+def pair(text: str, release: str = RELEASE) -> Contender:
     """Return the balancer for `shedder+placement`; without placement, the usual one. Raises ConfigError if a name is
     unknown."""
     shedder, _, placement = text.partition("+")
@@ -54,17 +52,13 @@ def pair(text: str) -> Contender:
     if shedder not in NATIVE:
         values = {"strategy": shedder, "placement": placement}
         return Contender(label=f"corrected {shedder}+{placement}", parameters=values, compared=True)
+    own = "native" if release == RELEASE else f"native {release}"
     return Contender(
-        label="native transfer" if shedder == "transfer" else f"native {shedder}+{placement}",
+        label=f"{own} transfer" if shedder == "transfer" else f"{own} {shedder}+{placement}",
         kind="native",
         source="reports",
         compared=True,
-        parameters={
-            "strategy": shedder,
-            "placement": placement,
-            "compat": RELEASE,
-            "max_unload_ratio": MAX_UNLOAD,
-        },
+        parameters={"strategy": shedder, "placement": placement, "compat": release},
     )
 
 

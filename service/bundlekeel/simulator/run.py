@@ -260,11 +260,12 @@ def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
     """Return the scenario with lookups that use the contender's placement, if the brokers' own balancer runs.
 
     Returns the scenario unchanged for Bundlekeel, without a balancer, or without a placement. With strategy `transfer`
-    (extensible load manager), lookups do not compare how many bundles of the namespace each broker has.
+    (extensible load manager), and since Pulsar 5.0, lookups do not compare how many bundles of the namespace each
+    broker has.
     """
     named = contender.parameters
     lookup = _LOOKUPS.get(str(named.get("placement", ""))) if contender.native else None
-    evenly = scenario.settings.evenly and named.get("strategy") != "transfer"
+    evenly = scenario.settings.evenly and named.get("strategy") != "transfer" and named.get("compat") != "5.0"
     return replace(scenario, settings=replace(scenario.settings, lookup=lookup, evenly=evenly)) if lookup else scenario
 
 

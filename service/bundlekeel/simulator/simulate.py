@@ -22,7 +22,7 @@ from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.text_format import how_far, numbered
 from bundlekeel.settings.parameters import canonical
 from bundlekeel.simulator import sim_files
-from bundlekeel.simulator.pairs import NATIVE, PROPERTIES, contender, native, pairs
+from bundlekeel.simulator.pairs import NATIVE, PROPERTIES, RELEASE, contender, native, pairs
 from bundlekeel.simulator.run import Contender, Run
 from bundlekeel.simulator.run import simulate as run_scenario
 from bundlekeel.simulator.scenario import Scenario
@@ -81,7 +81,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     strategy: StrategyOption = None,
     pair: PairOption = None,
     against: Annotated[
-        Literal["native"] | None,
+        Literal["native", "native-5.0"] | None,
         typer.Option("--against", help="Compare with the brokers' own classes of these strategies."),
     ] = None,
     sets: Annotated[
@@ -173,7 +173,10 @@ def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenari
 
 
 def _contenders(
-    strategies: list[str], pair_names: list[str], against: Literal["native"] | None, sets: Mapping[str, str]
+    strategies: list[str],
+    pair_names: list[str],
+    against: Literal["native", "native-5.0"] | None,
+    sets: Mapping[str, str],
 ) -> list[Contender]:
     """Return the balancers to compare, in the order of the options; `avg` if no strategy is selected.
 
@@ -185,8 +188,9 @@ def _contenders(
             contenders = [item for plain in contenders for item in (plain, _with_values(plain, sets))]
         for item in pair_names:
             contenders += pairs(item)
-        if against == "native":
-            contenders += [native(item) for item in strategies or ["avg"] if item in NATIVE]
+        release = "5.0" if against == "native-5.0" else RELEASE
+        if against is not None:
+            contenders += [native(item, release) for item in strategies or ["avg"] if item in NATIVE]
     except ConfigError as error:
         raise CliError(f"--{error}", USAGE) from None  # its fields have the names of the options
     return list({item.label: item for item in contenders}.values())

@@ -17,10 +17,9 @@ from bundlekeel.api.audit import Audit, AuditTrail
 from bundlekeel.api.service import Service
 from bundlekeel.cli.units import age
 from bundlekeel.model.errors import AdminRefused
+from bundlekeel.model.findings import Finding, finding_records
 from bundlekeel.planning.guard.external_moves import ExternalMove
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.pulsar.channel.channel_watch import finding_record
-from bundlekeel.pulsar.channel.findings import ChannelFinding
 from bundlekeel.recalibration.adopting.watcher import Calibration
 from bundlekeel.records.chain import GENESIS, MEMBERS, seal
 from bundlekeel.requests.reload import Reload
@@ -85,17 +84,16 @@ class Recorder(Served):
         trail = AuditTrail(record=journal.append, wall_ms=result.clock.wall_ms, boot=result.clock.boot)
         Audit(trail, unnamed=Principal("", "")).refused({"method": "POST", "path": "/api/v1/pause"}, "/pause", 403)
         journal.append(ExternalMove(bundle=bundle, source=A, target=B, at_ms=now, undone=True).record())
-        stuck = ChannelFinding(
+        stuck = Finding(
             code="StuckRelease",
             bundle=bundle,
-            brokers=[A],
-            state="releasing",
+            brokers=(A,),
             since_ms=now,
-            deadline_ms=0,
             detail="it is being released for 5 s",
             remedy="unload it",
         )
-        journal.append(finding_record("appeared", stuck.code, [stuck], now))
+        for record in finding_records({}, {bundle: stuck}, now):
+            journal.append(record)
         await result.quotas.remove("shop", **WHO)
         await result.turn()
 

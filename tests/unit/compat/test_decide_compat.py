@@ -165,8 +165,12 @@ def test_of_two_spellings_of_one_key_the_order_does_not_decide(keys: tuple[str, 
     [("threshold", "avg"), ("uniform", "avg"), ("overload", "avg"), ("avg", "least_long_term_message_rate")],
 )
 def test_n_l_half_of_avg_is_refused_as_in_the_settings(release: str, strategy: str, placement: str) -> None:
-    """AvgShedder is shedder and placement in one object: brokers do not start with one half, or replace it (5.0)."""
+    """AvgShedder is shedder and placement in one object: brokers do not start with one half. Those of 5.0 replace the
+    placement, or place the bundles of the shedder by the other placement."""
     answers = ask(reset(strategy, placement=placement, compat=release), turn())
+    if (release, strategy) == ("5.0", "avg"):
+        assert not any("error" in answer for answer in answers)
+        return
     assert answers[0]["error"]["field"] == "reset.placement"
     assert "half of AvgShedder" in answers[0]["error"]["reason"]
     assert "the reset in line 1 was refused" in answers[1]["error"]["reason"]

@@ -16,6 +16,7 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.load import CPU, BrokerReport
 from bundlekeel.planning import calm
 from bundlekeel.planning.engine import PlanResult
+from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.memory import BrokerCourse, Excess, StrategyMemory, Swing
 from tests.support.builders import NOW_MS, broker, cluster, eager, entry, run, snapshot, turn, written
@@ -137,6 +138,17 @@ def test_an_excess_that_ended_by_itself_makes_the_next_one_wait() -> None:
         assert verdict.code is Code.HIT_COUNT
     assert "but swings here last 300 s: moves if it lasts 450 s" in verdict.sentence
     assert it.seconds_until_moves(SMALL) <= 60
+
+
+@pytest.mark.parametrize(("at_ms", "seconds"), [(-60_000, 450), (-59_999, 375), (100_000, 375)])
+def test_a_difference_that_pulsar_ended_is_not_a_swing(at_ms: int, seconds: float) -> None:
+    """Rule: a split of a segment moves load from one broker to another during the excess, or so shortly before it that
+    loads did not show it. The next excess does not wait for the length of this one."""
+    it = Cluster(move_price=350.0)  # the price of the two moves: the cost of 375 s
+    names = snapshot(cluster(SMALL)).bundles.names
+    it.params["guard"] = GuardState(segments_changed=dict.fromkeys((names[0], names[-1]), NOW_MS + at_ms))
+    swing(it, 300.0)
+    assert it.seconds_until_moves(SMALL) == seconds
 
 
 def test_a_much_larger_excess_is_not_such_a_swing() -> None:
@@ -384,6 +396,16 @@ def test_a_plan_that_moved_too_much_is_no_swing(level_seconds: float, since: flo
     after = calm.follow_excesses({"a": course}, ["a"], one < 0, one, np.array([3.0]), ())["a"]
     assert after.excess is not None and after.acted is None
     assert calm.swing_seconds(after) == pytest.approx(lasts)
+
+
+@pytest.mark.parametrize(("segments_ms", "lasts"), [(40_000, 320.0), (40_001, 0.0), (300_000, 0.0)])
+def test_load_that_pulsar_moved_after_moves_is_not_a_swing(segments_ms: int, lasts: float) -> None:
+    """Rule: moves ended an excess; then a split or merge of segments, not the load, made the opposite one."""
+    acted = Excess(side="hot", since_ms=100_000, seconds=200.0, longest=200.0, cost=400.0, rate=2.0, readings=3)
+    course = BrokerCourse(level=0.2, until_ms=310_000, acted=acted, segments_ms=segments_ms)
+    one = np.array([1.0])
+    after = calm.follow_excesses({"a": course}, ["a"], one < 0, one, np.array([10.0]), ())["a"]
+    assert after.acted is None and calm.swing_seconds(after) == pytest.approx(lasts)
 
 
 def test_of_two_swings_the_longer_and_the_costlier_count() -> None:

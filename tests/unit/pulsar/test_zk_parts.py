@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from unittest.mock import AsyncMock, MagicMock
 from urllib.parse import unquote_plus
 
@@ -15,7 +16,9 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.model.names import TopicName
+from bundlekeel.model.scalable import KEPT_MS
 from bundlekeel.pulsar.work import bounded
+from bundlekeel.pulsar.zookeeper import scalable as scalable_topics
 from bundlekeel.pulsar.zookeeper.broker_records import BrokerRecord, date_records, make_picture, mode_of, read_record
 from bundlekeel.pulsar.zookeeper.client import Stat, ZkClient
 from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
@@ -233,7 +236,7 @@ async def test_s_shared_state_is_read_after_a_sync() -> None:
 
 async def test_scalable_topics_are_seen_during_and_after_an_interrupted_first_read() -> None:
     """A caller that comes meanwhile waits for a response, too. A cancelled read stores nothing."""
-    client, response = MagicMock(connected=True), asyncio.Event()
+    client, response = MagicMock(connected=True, get=AsyncMock(return_value=(b"{}", None))), asyncio.Event()
 
     async def read(path: str, watch: object = None) -> object:
         await response.wait()
@@ -249,6 +252,79 @@ async def test_scalable_topics_are_seen_during_and_after_an_interrupted_first_re
     assert not second.done()
     response.set()
     assert [*map(str, await second)] == [*map(str, await scalable.names("t/ns"))] == ["topic://t/ns/orders"]
+
+
+LAYOUT = b"""{"segments":{"0":{"hashRange":{"start":0,"end":32767},"state":"%s","sealedAtMs":%d},
+ "1":{"hashRange":{"start":32768,"end":65535}}%s}}"""
+CHILDREN = b""","2":{"hashRange":{"start":0,"end":16383},"parentIds":[0],"createdAtMs":9001},
+ "3":{"hashRange":{"start":16384,"end":32767},"parentIds":[0],"createdAtMs":9001}"""
+
+
+class LayoutStore:
+    """A store with scalable topics in t/ns, which counts the reads of their nodes."""
+
+    def __init__(self, topics: int = 1) -> None:
+        names = [f"hot{number}" for number in range(topics)]
+        self.listings = {TOPICS: ["t"], f"{TOPICS}/t": ["ns"], f"{TOPICS}/t/ns": names}
+        self.layouts = {f"{TOPICS}/t/ns/{name}": LAYOUT % (b"ACTIVE", 0, b"") for name in names}
+        self.watches: dict[str, Callable[[], None]] = {}
+        self.reads = 0
+        self.client = MagicMock(connected=True, get=self.get, children=self.children)
+
+    async def get(self, path: str, watch: Callable[[], None]) -> tuple[bytes, None]:
+        self.reads, self.watches[path] = self.reads + 1, watch
+        return self.layouts[path], None
+
+    async def children(self, path: str, watch: object = None) -> list[str]:
+        self.reads += 1
+        return self.listings[path]
+
+    def change(self, path: str, layout: bytes) -> None:
+        self.layouts[path] = layout
+        self.watches.pop(path)()
+
+
+async def test_names_of_scalable_topics_are_read_once() -> None:
+    """The bundles of a namespace are asked for one after the other, one per move."""
+    store = LayoutStore(topics=3)
+    scalable = ZkScalableTopics(store.client)
+    names = sorted(map(str, await scalable.names("t/ns")))
+    assert names[:2] == ["segment://t/ns/hot0/0000-7fff-0", "segment://t/ns/hot0/8000-ffff-1"] and len(names) == 9
+    assert store.reads == 5
+    assert sorted(map(str, await scalable.names("t/ns"))) == names and store.reads == 5
+    store.change(f"{TOPICS}/t/ns/hot1", LAYOUT % (b"SEALED", 9000, CHILDREN))
+    assert len(await scalable.names("t/ns")) == 11 and store.reads == 6
+
+
+async def test_few_layouts_of_a_namespace_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All topics are named, because that costs one read; segments only of the first ones. The cache stays small."""
+    monkeypatch.setattr(scalable_topics, "MOST_LAYOUTS", 2)
+    store = LayoutStore(topics=5)
+    scalable = ZkScalableTopics(store.client)
+    assert len(await scalable.names("t/ns")) == 5 + 2 * 2 and store.reads == 4
+    for names in (["hot2", "hot3"], ["hot4", "hot0"]):
+        store.listings[f"{TOPICS}/t/ns"] = names
+        scalable._nodes._children.clear()
+        await scalable.names("t/ns")
+    assert len(scalable._layouts) == len(scalable._nodes) == 2
+
+
+@pytest.mark.parametrize("seal_read", [True, False])
+async def test_a_removed_segment_is_still_a_change(seal_read: bool) -> None:
+    """Pulsar removes a sealed segment within a minute, before or after a cycle reads its seal. Its broker lost load."""
+    store = LayoutStore()
+    path, scalable = f"{TOPICS}/t/ns/hot0", ZkScalableTopics(store.client)
+    await scalable.layouts()
+    if seal_read:
+        store.change(path, LAYOUT % (b"SEALED", 9000, CHILDREN))
+        assert {item.number: item.changed_ms for item in await scalable.layouts()} == {0: 9000, 1: 0, 2: 9001, 3: 9001}
+    removed = b'{"segments":{' + CHILDREN[1:] + b"}}"
+    store.change(path, removed)
+    now = {(item.name, item.active): item.changed_ms for item in await scalable.layouts()}
+    assert now["segment://t/ns/hot0/0000-7fff-0", False] == (9000 if seal_read else 9001)
+    assert "segment://t/ns/hot0/0000-7fff-0" not in map(str, await scalable.names("t/ns"))
+    store.change(path, removed.replace(b"9001", b"%d" % (9001 + KEPT_MS)))
+    assert sorted(item.number for item in await scalable.layouts()) == [2, 3]
 
 
 @pytest.mark.parametrize(("silent_seconds", "cut"), [(0.0, False), (4.9, False), (5.0, True), (9.0, True)])

@@ -17,6 +17,7 @@ from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES
 from bundlekeel.model.parameters import Parameters, defaults
 from bundlekeel.planning import engine
+from bundlekeel.settings.describe import warnings_of
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
@@ -121,6 +122,35 @@ def test_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any], l
     load(tmp_path, **named)
 
 
+def test_avg_shedder_can_be_the_shedder_alone_since_5_0(tmp_path: Path) -> None:
+    """Pulsar 5.0 then uses the other placement and logs a warning. As the placement alone, it is replaced."""
+    settings = load(tmp_path, compat="5.0", placement="round_robin")
+    assert pair(to_parameters(settings).values) == ("avg", "round_robin")
+    assert [line for line in warnings_of(settings) if "AvgShedder's own targets" in line]
+    with pytest.raises(ConfigErrors, match=r"Pulsar 5\.0 uses least_long_term_message_rate instead") as caught:
+        load(tmp_path, compat="5.0", strategy="threshold", placement="avg")
+    (problem,) = caught.value.problems
+    assert problem.allowed == "placement least_long_term_message_rate, or strategy avg"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "expected", "left"),
+    [
+        ({**STOCK, SHEDDER: AVG[SHEDDER]}, ("avg", "least_long_term_message_rate"), None),
+        ({**STOCK, PLACEMENT: AVG[PLACEMENT]}, ("threshold", "least_long_term_message_rate"), "placement"),
+        ({PLACEMENT: STOCK[PLACEMENT]}, ("avg", "least_long_term_message_rate"), None),
+        ({}, ("avg", "avg"), None),
+    ],
+)
+def test_brokers_of_5_0_may_have_half_of_avg_shedder(
+    tmp_path: Path, brokers: dict[str, str], expected: tuple[str, str], left: str | None
+) -> None:
+    """The pair that the brokers use, also if they replace their placement."""
+    got, origins = to_parameters(load(tmp_path, compat="5.0", adopt_broker_settings=True), brokers)
+    assert pair(got) == expected
+    assert [name for name in ("strategy", "placement") if "cannot be used with" in origins[name]] == [left] * bool(left)
+
+
 @pytest.mark.parametrize(
     ("named", "brokers", "expected", "left"),
     [
@@ -150,12 +180,21 @@ def test_half_of_avg_shedder_is_not_adopted(
         (("avg", "avg"), {}, ("avg", "avg")),
     ],
 )
+@pytest.mark.parametrize("compat", ["4.2", "5.0"])
 def test_another_strategy_for_a_plan_defaults_alike(
-    running: tuple[str, str], changes: dict[str, str], expected: tuple[str, str]
+    running: tuple[str, str], changes: dict[str, str], expected: tuple[str, str], compat: str
 ) -> None:
     """`plan --strategy`: the placement stays as it runs, unless that would be half of AvgShedder."""
-    params = Parameters(strategy=running[0], placement=running[1], compat="4.2")
+    params = Parameters(strategy=running[0], placement=running[1], compat=compat)
     assert pair(parameters_of(PlanRequest(**changes), params)) == expected
+
+
+def test_a_plan_with_avg_shedder_of_5_0_uses_the_stock_pair() -> None:
+    """Unless it runs already, with a placement that an operator chose."""
+    stock = parameters_of(PlanRequest(strategy="avg", parameters={"compat": "5.0"}), Parameters())
+    assert pair(stock) == ("avg", "avg")
+    chosen = Parameters(strategy="avg", placement="round_robin", compat="5.0")
+    assert pair(parameters_of(PlanRequest(), chosen)) == ("avg", "round_robin")
 
 
 @pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "avg"])

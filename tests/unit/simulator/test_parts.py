@@ -15,8 +15,8 @@ from bundlekeel.simulator.cluster import ANYWHERE, SimulatedMove, VirtualCluster
 from bundlekeel.simulator.expectations import ExpectationResult
 from bundlekeel.simulator.measures import Curves, balanced_since, imbalance, measure, moved_twice, thrash
 from bundlekeel.simulator.native import BrokerSplits
-from bundlekeel.simulator.pairs import ALL_PAIRS, pair, pairs
-from bundlekeel.simulator.run import DEFAULT, STILL, simulate, virtual
+from bundlekeel.simulator.pairs import ALL_PAIRS, native, pair, pairs
+from bundlekeel.simulator.run import DEFAULT, STILL, Simulation, simulate, virtual
 from bundlekeel.simulator.scenario import (
     BrokerGroup,
     Event,
@@ -384,6 +384,14 @@ def test_pairs_are_checked_and_complete() -> None:
     for text in ("avgg", "avg+nowhere", "transfer+round_robin"):
         with pytest.raises(ConfigError, match="is not one of"):
             pair(text)
+
+
+@pytest.mark.parametrize(("release", "ratio", "evenly"), [("4.2", 0.2, True), ("5.0", 0.5, False)])
+def test_natives_have_the_defaults_of_their_release(release: str, ratio: float, evenly: bool) -> None:
+    """maxUnloadPercentage and loadBalancerDistributeBundlesEvenlyEnabled."""
+    running = Simulation(scenario(minutes=1.0), native("avg", release), 1)
+    assert (running.params.compat, running.params.max_unload_ratio) == (release, ratio)
+    assert running.cluster.settings.evenly is evenly
 
 
 def test_native_draws_are_seeded() -> None:

@@ -155,6 +155,14 @@ def test_natives_are_compared_with_and_do_not_fail_the_command(scenario: Path) -
     assert parsed["failed"] == (1 if own_failures else 0)
 
 
+def test_natives_of_5_0_run(scenario: Path) -> None:
+    """In addition to the strategy."""
+    parsed = json.loads(invoke(str(scenario), "--against", "native-5.0", "-o", "json").stdout)
+    by_label = {run["strategy"]: run for run in parsed["runs"]}
+    assert by_label.keys() == {"avg", "native 5.0 avg+avg"}
+    assert by_label["native 5.0 avg+avg"]["cycles"] > 0
+
+
 def test_the_legend_is_wrapped_where_there_is_no_terminal(scenario: Path) -> None:
     """In a log of a job, where the table is as wide as it has to be; each measure is there."""
     _, _, legend = invoke(str(scenario)).stdout.partition("max/mean: ")

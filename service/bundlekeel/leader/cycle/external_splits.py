@@ -6,13 +6,14 @@ wait while brokers split, and brokers may also unload the bundles they split, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
 
 from bundlekeel.leader.state.takeover_record import SPLITTING, TakeoverRecord
 from bundlekeel.model.codes import Code
+from bundlekeel.model.findings import Finding, finding_records
 from bundlekeel.ports import RawClusterView, Telemetry
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 
@@ -41,7 +42,7 @@ class SplitWatch:
         self._telemetry = telemetry
         # By broker: time (Unix ms) since which it splits despite the takeover. `_reported`: those with a finding.
         self._since: dict[str, int] = {}
-        self._reported: dict[str, int] = {}
+        self._reported: dict[str, Finding] = {}
 
     def look(self, picture: RawClusterView, takeover: TakeoverRecord | None) -> None:
         """Compare the brokers' last-read settings with the takeover record. Never raises."""
@@ -57,38 +58,23 @@ class SplitWatch:
         # If a broker did not respond, its previous settings count.
         now = {broker for broker, on in splitting.items() if wrong and (on or (on is None and broker in self._since))}
         self._since = {broker: self._since.get(broker, picture.wall_ms) for broker in now}
-        lasting = {at: since for at, since in self._since.items() if picture.wall_ms - since >= LASTING_MS}
-        appeared, ended = lasting.keys() - self._reported.keys(), self._reported.keys() - self._since.keys()
-        if appeared:
-            self._report("appeared", appeared, lasting, picture.wall_ms)
-        if ended:
-            self._report("gone", ended, self._reported, picture.wall_ms)
-        self._reported = {broker: at for broker, at in (self._reported | lasting).items() if broker not in ended}
+        reported = {
+            broker: self._reported.get(broker) or self._finding(broker, since)
+            for broker, since in self._since.items()
+            if broker in self._reported or picture.wall_ms - since >= LASTING_MS
+        }
+        for record in finding_records(self._reported, reported, picture.wall_ms):
+            self._record(record)
+            _log.warning("brokers started or stopped splitting bundles themselves", sentence=record["sentence"])
+        self._reported = reported
 
-    def _report(self, event: str, brokers: Collection[str], since: Mapping[str, int], now_ms: int) -> None:
-        names, since_ms = sorted(brokers), min(since[broker] for broker in brokers)
-        unload = any(self._config.unloads_splits(broker) for broker in names)
-        texts = {
-            "appeared": f"{', '.join(names)} split bundles themselves again, although the takeover turned that off"
-            + (", and unload the split bundles" if unload else ""),
-            "gone": f"{', '.join(names)} no longer split bundles themselves, after {(now_ms - since_ms) // 1000} s",
-        }
-        record = {
-            "kind": "finding",
-            "wall_ms": now_ms,
-            "event": event,
-            "code": Code.BROKERS_SPLIT_THEMSELVES.value,
-            "count": len(names),
-            "bundles": [],
-            "brokers": names,
-            "since_ms": since_ms,
-            "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {texts[event]}",
-            "remedy": REMEDY if event == "appeared" else "",
-        }
-        self._record(record)
-        _log.warning(
-            "brokers started or stopped splitting bundles themselves",
-            change=event,
-            brokers=names,
-            sentence=record["sentence"],
+    def _finding(self, broker: str, since_ms: int) -> Finding:
+        unload = ", and unloads the split bundles" if self._config.unloads_splits(broker) else ""
+        return Finding(
+            code=Code.BROKERS_SPLIT_THEMSELVES.value,
+            bundle="",
+            brokers=(broker,),
+            since_ms=since_ms,
+            detail=f"splits bundles itself again, although the takeover turned that off{unload}",
+            remedy=REMEDY,
         )

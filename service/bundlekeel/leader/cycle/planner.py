@@ -158,7 +158,7 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     changes.setdefault("placement_repair", True)
     changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
     check_compat(changed.compat, overrides)
-    if "placement" not in changes:
+    if "placement" not in changes and (changed.compat, changed.strategy) != (running.compat, running.strategy):
         changed = with_strategy(changed, changed.strategy)
     check_pair(changed.compat, changed.strategy, changed.placement)
     return changed

@@ -19,15 +19,13 @@ import structlog
 from bundlekeel.model.errors import CodecError, StoreError
 from bundlekeel.model.names import FULL_UPPER, BundleName, parse_bundle, parse_topic
 from bundlekeel.model.numbers import number
-from bundlekeel.model.scalable import Segment, changed_bundles
+from bundlekeel.model.scalable import KEPT_MS, Segment, changed_bundles
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.ports import Metadata
 from bundlekeel.pulsar.work import bounded
 
 _log = structlog.get_logger(__name__)
 
-# Reports show the effect of a move within this time, so that older splits and merges do not matter.
-KEPT_MS: Final = 600_000
 # A bundle waits for Pulsar's split for this long. Pulsar may never split: at the maximum of segments, or by a policy.
 AWAIT_SPLIT_MS: Final = 300_000
 # A bundle waits again only after its segments were below the thresholds for this long.

@@ -154,9 +154,9 @@ class AdminHttp:
             if answer.status not in FOLLOWED:
                 break
             url = self.hosts.next_hop(url, _location(answer, call))
-        if not answer.is_success:
-            raise error_of(answer, f"{call.route.method} {call.route.template} at {hops[-1]}")
-        return AdminReply(answer=answer, hops=tuple(hops), seconds=self._clock.boot() - started)
+        return AdminReply(
+            answer=_checked(answer, call, hops[-1]), hops=tuple(hops), seconds=self._clock.boot() - started
+        )
 
     async def read(self, call: AdminCall, *, at: str) -> AdminReply:
         """Send a read that changes nothing. Repeat it once if it was certainly not sent."""
@@ -187,9 +187,7 @@ class AdminHttp:
     async def once(self, call: AdminCall, *, at: str) -> RawAnswer:
         """Call broker `at` without following redirects. Raises AdminApiError for other statuses than 2xx and 3xx."""
         answer = await self._send(call, self.hosts.base_url(at) + call.target, since=self._clock.boot())
-        if answer.is_success or answer.status in FOLLOWED:
-            return answer
-        raise error_of(answer, f"{call.route.method} {call.route.template} at {at}")
+        return answer if answer.status in FOLLOWED else _checked(answer, call, at)
 
     async def read_unregistered(self, call: AdminCall, broker: BrokerEndpoint) -> RawAnswer:
         """Send a read to a broker that left the registry, without the token: another process may have its address.
@@ -197,10 +195,8 @@ class AdminHttp:
         Raises AdminApiError for other statuses than 2xx.
         """
         hosts = KnownHosts({broker.broker_id: broker}, use_tls=self._options.use_tls)
-        answer = await self._exchange(call, hosts.base_url(broker.broker_id) + call.target, "", self._clock.boot())
-        if answer.is_success:
-            return answer
-        raise error_of(answer, f"{call.route.method} {call.route.template} at {broker.broker_id}")
+        url = hosts.base_url(broker.broker_id) + call.target
+        return _checked(await self._exchange(call, url, "", self._clock.boot()), call, broker.broker_id)
 
     async def _send(self, call: AdminCall, url: str, *, since: float) -> RawAnswer:
         """Send one request. After a 401 send it again if the token file has a new token: a 401 changes nothing."""
@@ -291,6 +287,12 @@ class AdminHttp:
             location=response.headers.get("Location", ""),
             content=b"".join(parts)[:limit],
         )
+
+
+def _checked(answer: RawAnswer, call: AdminCall, broker: str) -> RawAnswer:
+    if answer.is_success:
+        return answer
+    raise error_of(answer, f"{call.route.method} {call.route.template} at {broker}")
 
 
 async def _pieces(response: httpx.Response, *, packed: bool) -> AsyncIterator[bytes]:

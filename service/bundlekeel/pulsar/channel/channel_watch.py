@@ -15,8 +15,8 @@ from typing import Any, Final
 from bundlekeel.model.channel_states import IN_FLIGHT, ServiceUnit, UnitState, owner_of
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
+from bundlekeel.model.findings import Finding, finding_records
 from bundlekeel.model.names import namespace_of
-from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, RawClusterView, Telemetry
 from bundlekeel.pulsar.channel.findings import Absences, ChannelFinding, Deadlines, FindingCode, Watching, findings
@@ -32,7 +32,6 @@ TICK_SECONDS: Final = 1.0
 # During many changes, check a few times per second. A large channel takes at most this share of the time.
 SHORTEST_PAUSE_SECONDS: Final = 0.2
 SHARE_OF_TIME: Final = 0.1
-BUNDLES_IN_RECORD: Final = 20
 _NAMESPACES_ASKED: Final = 20
 # Findings whose remedy depends on which bundles the namespace has.
 _BOUNDARIES_HELP: Final = frozenset({FindingCode.OWNED_TWICE, FindingCode.SPLIT_CHILDREN_MISSING})
@@ -224,15 +223,8 @@ class ChannelWatch:
         """Replace the findings by `rows`. Per code, write one journal record on new findings and one on ended
         findings."""
         before, self._current = self._current, {_key(row): row for row in rows}
-        for event, changed in (
-            ("appeared", [row for key, row in self._current.items() if key not in before]),
-            ("gone", [row for key, row in before.items() if key not in self._current]),
-        ):
-            by_code: dict[str, list[ChannelFinding]] = {}
-            for row in changed:
-                by_code.setdefault(row.code, []).append(row)
-            for code, group in by_code.items():
-                self.record(finding_record(event, code, group, self.clock.wall_ms()))
+        for record in finding_records(_journaled(before), _journaled(self._current), self.clock.wall_ms()):
+            self.record(record)
 
     def _publish_health(self) -> None:
         if self._mode not in WITH_CHANNEL:
@@ -329,24 +321,10 @@ def oldest_in_flight(view: ChannelView, now_ms: int) -> float:
     return max(0.0, (now_ms - min(times)) / 1000) if times else 0.0
 
 
-def finding_record(event: str, code: str, rows: Sequence[ChannelFinding], now_ms: int) -> Json:
-    """Return the journal record for findings of one code that appeared, or disappeared, together."""
-    first, count = rows[0], len(rows)
-    since = min(row.since_ms for row in rows)
-    what = first.bundle or "the channel"
-    others = f" and {count - 1} more" if count > 1 else ""
-    words = {"appeared": f": {first.detail}", "gone": f" is gone after {max(0, now_ms - since) // 1000} s"}
+def _journaled(rows: Mapping[Key, ChannelFinding]) -> dict[Key, Finding]:
     return {
-        "kind": "finding",
-        "wall_ms": now_ms,
-        "event": event,
-        "code": code,
-        "count": count,
-        "bundles": [row.bundle for row in rows[:BUNDLES_IN_RECORD] if row.bundle],
-        "brokers": sorted({broker for row in rows for broker in row.brokers}),
-        "since_ms": since,
-        "sentence": f"{code} {what}{others}{words[event]}",
-        "remedy": first.remedy if event == "appeared" else "",
+        key: Finding(row.code, row.bundle, row.brokers, row.since_ms, detail=row.detail, remedy=row.remedy)
+        for key, row in rows.items()
     }
 
 

@@ -156,7 +156,7 @@ class ZkMetadata:
                 names.append(str(topic))
             if index % _NAMES_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return sorted(names)
+        return sorted(set(names))  # a migrated topic is also a segment
 
     async def segments(self, topic: str) -> list[str]:
         """Return the segments of a scalable topic, sorted. Raises StoreError, or ValueError for other names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 from urllib.parse import unquote_plus
@@ -9,8 +10,8 @@ from urllib.parse import unquote_plus
 import structlog
 
 from bundlekeel.model.errors import CodecError
-from bundlekeel.model.names import TopicName, is_segment
-from bundlekeel.model.scalable import Segment
+from bundlekeel.model.names import TopicName, is_segment, parse_topic
+from bundlekeel.model.scalable import Segment, recently_removed
 from bundlekeel.pulsar.formats.scalable import decode_layout, decode_segment_load
 from bundlekeel.pulsar.work import bounded
 from bundlekeel.pulsar.zookeeper.client import ZkClient
@@ -31,50 +32,67 @@ class ZkScalableTopics:
     def __init__(self, client: ZkClient) -> None:
         self._client = client
         self._nodes = WatchedNodes(client)
-        # Decoded layouts with their data, by path.
-        self._layouts: dict[str, tuple[bytes, list[Segment]]] = {}
+        # By path: the data of a layout, its segments, and segments that Pulsar has removed from it recently.
+        self._layouts: dict[str, tuple[bytes, list[Segment], list[Segment]]] = {}
 
     async def names(self, namespace: str) -> list[TopicName]:
-        """Return the scalable topics of a namespace and all their segments. Raises StoreError."""
-        if not await self._has_topics():
-            return []
-        listing = await self._client.children(f"{TOPICS}/{namespace}") or ()
-        topics = [TopicName(domain="topic", namespace=namespace, local=unquote_plus(encoded)) for encoded in listing]
-        segments = await bounded([partial(self._segments, topic) for topic in topics])
-        return [*topics, *(segment for item in segments for segment in item)]
+        """Return the scalable topics of a namespace and all their segments. Raises StoreError.
+
+        Segments are those of at most `MOST_LAYOUTS` topics, from layouts under a watch.
+        """
+        paths = await self._paths(namespace) if await self._has_topics() else []
+        segments = [segment for _, items, _ in await self._read(paths[:MOST_LAYOUTS]) for segment in items]
+        if len(self._layouts) > 2 * MOST_LAYOUTS:
+            self._keep_only(paths)
+        return [*map(_topic_of, paths), *(parse_topic(segment.name) for segment in segments)]
 
     async def segments(self, topic: TopicName) -> list[TopicName]:
         """Return the segments of a scalable topic that have ledgers, sealed ones included. Raises StoreError."""
-        return await self._segments(topic) if await self._has_topics() else []
+        if not await self._has_topics():
+            return []
+        path = f"/managed-ledgers/{topic.namespace}/segment/{topic.encoded}"
+        locals_ = (f"{topic.local}/{descriptor}" for descriptor in await self._client.children(path) or ())
+        return [
+            TopicName(domain="segment", namespace=topic.namespace, local=local)
+            for local in locals_
+            if is_segment(local)
+        ]
 
     async def layouts(self) -> list[Segment]:
         """Return the segments of all scalable topics, from layouts under a watch. Raises StoreError.
 
-        At most `MOST_LAYOUTS` topics are read. Layouts that cannot be decoded are skipped.
+        Recently removed segments are included, as sealed ones. At most `MOST_LAYOUTS` topics are read. Layouts that
+        cannot be decoded are skipped.
         """
         if not await self._has_topics():
             return []
         paths = []
         for tenant in await self._nodes.children(TOPICS):
             for namespace in await self._nodes.children(f"{TOPICS}/{tenant}"):
-                names = await self._nodes.children(f"{TOPICS}/{tenant}/{namespace}")
-                paths += [f"{TOPICS}/{tenant}/{namespace}/{name}" for name in names]
+                paths += await self._paths(f"{tenant}/{namespace}")
         paths = paths[:MOST_LAYOUTS]
-        segments: list[Segment] = []
-        layouts = {}
+        layouts = await self._read(paths)
+        self._keep_only(paths)
+        return [segment for _, segments, removed in layouts for segment in (*segments, *removed)]
+
+    async def _paths(self, namespace: str) -> list[str]:
+        path = f"{TOPICS}/{namespace}"
+        return [f"{path}/{name}" for name in await self._nodes.children(path)]
+
+    def _keep_only(self, paths: Sequence[str]) -> None:
+        self._layouts = {path: self._layouts[path] for path in paths if path in self._layouts}
+        self._nodes.keep_only(set(self._layouts))
+
+    async def _read(self, paths: Sequence[str]) -> list[tuple[bytes, list[Segment], list[Segment]]]:
+        """Return the layouts at these paths. Only those that have changed are read and decoded."""
         nodes = await bounded([partial(self._nodes.data, path) for path in paths])
         for path, node in zip(paths, nodes, strict=True):
             data = node or b"{}"
-            cached = self._layouts.get(path)
-            if cached is None or cached[0] is not data:
-                namespace, _, encoded = path.removeprefix(f"{TOPICS}/").rpartition("/")
-                topic = TopicName(domain="topic", namespace=namespace, local=unquote_plus(encoded))
-                cached = data, _decoded(data, topic)
-            layouts[path] = cached
-            segments += cached[1]
-        self._layouts = layouts
-        self._nodes.keep_only(set(layouts))
-        return segments
+            before, segments, removed = self._layouts.get(path, (None, [], []))
+            if before is not data:
+                now = _decoded(data, _topic_of(path))
+                self._layouts[path] = data, now, recently_removed([*segments, *removed], now)
+        return [self._layouts[path] for path in paths]
 
     async def load(self, segment: Segment) -> tuple[float, float, float, float]:
         """Return the traffic of a segment (columns of `model.load.TRAFFIC`); 0: unknown. Raises StoreError."""
@@ -85,17 +103,13 @@ class ZkScalableTopics:
         except CodecError:
             return _NO_LOAD
 
-    async def _segments(self, topic: TopicName) -> list[TopicName]:
-        path = f"/managed-ledgers/{topic.namespace}/segment/{topic.encoded}"
-        locals_ = (f"{topic.local}/{descriptor}" for descriptor in await self._client.children(path) or ())
-        return [
-            TopicName(domain="segment", namespace=topic.namespace, local=local)
-            for local in locals_
-            if is_segment(local)
-        ]
-
     async def _has_topics(self) -> bool:
         return bool(await self._nodes.children(TOPICS))
+
+
+def _topic_of(path: str) -> TopicName:
+    namespace, _, encoded = path.removeprefix(f"{TOPICS}/").rpartition("/")
+    return TopicName(domain="topic", namespace=namespace, local=unquote_plus(encoded))
 
 
 def _decoded(data: bytes, topic: TopicName) -> list[Segment]:

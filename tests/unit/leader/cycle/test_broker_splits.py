@@ -45,7 +45,7 @@ async def test_a_broker_that_splits_again_is_told_once_and_when_it_is_over() -> 
         await turn(sidecar, LASTING_MS / 1000)
     assert list_notices(sidecar) == [("appeared", [B2])]
     (record,) = sidecar.journal.tail(10, kind="finding")
-    assert record["code"] == "BrokersSplitThemselves" and "unload the split bundles" in record["sentence"]
+    assert record["code"] == "BrokersSplitThemselves" and "unloads the split bundles" in record["sentence"]
     model.stubborn.clear()
     await turn(sidecar)
     assert list_notices(sidecar) == [("appeared", [B2]), ("gone", [B2])]

@@ -43,7 +43,7 @@ def test_it_is_reported_once_and_at_the_end() -> None:
     ]
     watch.look(replace(view, served_twice=()), leading=False)
     assert len(records) == 3, "a follower reads no counters, so it does not know whether the fault is over"
-    assert records[-1]["sentence"].startswith("ServedTwice: no longer served by two brokers, after 60 s: t/n/x")
+    assert records[-1]["sentence"] == "ServedTwice t/n/x is gone after 60 s"
     notifications = [texts.of(item)[0] for item in records]
     assert [item.severity for item in notifications] == ["critical", "critical", "info"]
     assert notifications[0].reason == "ServedTwice" and notifications[0].details["remedy"]
