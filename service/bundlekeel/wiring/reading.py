@@ -89,6 +89,7 @@ def _leadership(loaded: LoadedSettings, out: Outside, term_start: TermStart) -> 
         out.telemetry,
         Member(id=name, version=__version__, started_ms=clock.wall_ms(), settings=shared_digest(settings)),
         settings.leadership,
+        metadata=out.metadata,
         acts=settings.mode == "act",
         on_won=term_start,
     )

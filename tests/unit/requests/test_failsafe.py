@@ -11,7 +11,7 @@ import pytest
 
 from bundlekeel.leader.state.takeover_record import FAILSAFE, SPLITTING, TAKEOVER
 from bundlekeel.model.codes import Code
-from bundlekeel.model.errors import AdminUnauthorized, CodecError, StoreError
+from bundlekeel.model.errors import AdminUnauthorized, CodecError, StoreError, StoreMigrated
 from bundlekeel.requests.failsafe import FailsafeLimits, FailsafeResult, judge, read_activity
 from bundlekeel.requests.takeover import SHEDDING, TakeoverContext, handback, takeover
 from tests.support.memory_admin import Fault, MemoryAdmin
@@ -366,3 +366,25 @@ async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
     (line,) = sidecar.journal.tail(10, kind="request")
     assert (line["what"], line["by"]) == ("deadman", "deadman (test)")
     assert "the sidecars stopped acting" in line["sentence"] and "no cycle was ever completed" in line["reason"]
+
+
+@pytest.mark.parametrize("phase", ["PREPARATION", "COPYING", "CHANGED", "COMPLETED", "FAILED"])
+async def test_nothing_is_restored_during_a_migration_of_the_metadata_store(phase: str) -> None:
+    """The brokers refuse writes then. Once they use the new store, the job restores through them."""
+    cluster, watchman = await taken_over()
+    cluster.clock.offset += AFTER + 1
+    cluster.metadata.migrate(phase)
+    if phase in ("COMPLETED", "FAILED"):
+        assert (await watchman.judge()).state == "restored" and watchman.changes()
+        return
+    with pytest.raises(StoreMigrated, match=phase):
+        await watchman.judge()
+    assert not watchman.changes() and (await read_activity(watchman.coordination, watchman.clock)).record is not None
+
+
+async def test_an_unreadable_state_of_a_migration_does_not_prevent_a_restoration() -> None:
+    """Without that right no sidecar completes a cycle either."""
+    cluster, watchman = await taken_over()
+    cluster.clock.offset += AFTER + 1
+    cluster.metadata.suspended = True
+    assert (await watchman.judge()).state == "restored"

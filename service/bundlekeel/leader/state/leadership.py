@@ -17,9 +17,10 @@ from typing import Final
 import structlog
 
 from bundlekeel.leader.state.responses import Role
+from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.model.members import Member
-from bundlekeel.ports import Clock, Coordination, Telemetry
+from bundlekeel.ports import Clock, Coordination, Metadata, Telemetry
 from bundlekeel.settings.model import LeadershipSettings
 
 _log = structlog.get_logger(__name__)
@@ -58,12 +59,14 @@ class Leadership:
         member: Member,
         settings: LeadershipSettings,
         *,
+        metadata: Metadata,
         acts: bool = True,
         on_won: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """Start without a seat.
 
         Args:
+            metadata: Shows whether the brokers have moved to another store. Then no sidecar leads.
             acts: Whether this process may change brokers at all (mode `act` in its settings).
             on_won: Takes over the state of earlier leaders; the term starts when it returns.
         """
@@ -73,6 +76,7 @@ class Leadership:
         self._seats = settings.seats
         self._heartbeat = settings.heartbeat
         self._margin_ratio = settings.margin_ratio
+        self._metadata = metadata
         self._acts = acts
         self.member = member
         self.members: list[Member] = []
@@ -154,7 +158,9 @@ class Leadership:
         """Renew the deadline, or try to get a seat and the leadership. Errors of the store are logged, not raised."""
         fault = ""
         try:
-            if self.lease is not None:
+            if self.lease is not None and self._metadata.migration_now.code is Code.STORE_MIGRATED:
+                await self._resign()
+            elif self.lease is not None:
                 await self._renew(self.lease)
             if self.lease is None:
                 await self._follow()
@@ -171,6 +177,9 @@ class Leadership:
     async def stop(self) -> None:
         """Resign immediately. The seat ends with the session."""
         self._stopping = True
+        await self._resign()
+
+    async def _resign(self) -> None:
         lease, self.lease, self.epoch = self.lease, None, None
         if lease is not None:
             try:
@@ -213,6 +222,7 @@ class Leadership:
         # passed but the session did not. No other sidecar can lead until we campaign again.
         ours_still = self.leader is not None and self.leader.id == self.member.id
         if (self.leader is None or ours_still) and not self._stopping:
+            (await self._metadata.migration()).demand_readable()
             await self._campaign()
 
     async def _campaign(self) -> None:

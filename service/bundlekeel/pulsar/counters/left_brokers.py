@@ -100,7 +100,8 @@ class LeftBrokers:
         started, pause = self._clock.boot(), self._options.interval
         try:
             reading = (await self._counters.counters(broker.endpoint))[-1]
-            pause = max(self._options.quick_interval, QUICK_REST * (self._clock.boot() - started))
+            # A broker that was stopped during the reading seems slow.
+            pause = min(pause, max(self._options.quick_interval, QUICK_REST * (self._clock.boot() - started)))
             if broker.reading is not None:
                 edges = await self._edges(set(reading.namespaces))
                 load = await asyncio.to_thread(measured, broker.reading, reading, edges)

@@ -17,6 +17,7 @@ from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.settings.model import LeadershipSettings
 from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.memory_source import MemoryMetadata
 from tests.support.virtual_time import LoopClock, staged
 from tests.support.world import FakeCluster, FakeSidecar
 
@@ -166,12 +167,14 @@ class Place:
         self.store, self.clock = store, clock
         self.coordination = more.pop("coordination", None) or MemoryCoordination(store, session_seconds=10.0)
         self.telemetry = PrometheusTelemetry()
+        self.metadata = more.pop("metadata", None) or MemoryMetadata()
         self.leadership = Leadership(
             self.coordination,
             clock,
             self.telemetry,
             Member(id=name),
             LeadershipSettings(seats=2, heartbeat=1.0, margin_ratio=0.1),
+            metadata=self.metadata,
             **more,
         )
 
@@ -306,6 +309,23 @@ async def test_to_stop_needs_no_store(place: Callable[..., Place]) -> None:
     first.store.suspend(first.coordination)
     await first.leadership.stop()
     assert not first.leadership.leading
+
+
+@staged(virtually)
+async def test_no_sidecar_leads_after_a_migration_of_the_store(place: Callable[..., Place]) -> None:
+    """During it the leader stays, because the migration may fail. Afterwards it resigns, and no new term starts."""
+    metadata = MemoryMetadata()
+    first, second = await place("a", metadata=metadata).join(), await place("b", metadata=metadata).join()
+    for phase, leader in (("PREPARATION", "a"), ("COPYING", "a"), ("COMPLETED", "")):
+        metadata.migrate(phase)
+        for item in (first, second, first, second):
+            await item.leadership.turn()
+            assert item.leadership.leading == (item.leadership.member.id == leader)
+    assert await first.coordination.leader() is None
+    assert {item.leadership.role for item in (first, second)} == {"follower"}
+    assert "oxia://o:6648/mig" in first.leadership.fault
+    restarted = await place("a", metadata=metadata).join()
+    assert not restarted.leadership.leading
 
 
 @staged(virtually)

@@ -10,6 +10,7 @@ from bundlekeel.model.double_service import ServedTwice
 from bundlekeel.model.errors import AdminTimeout, AdminUnreachable
 from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.counters.demand import CounterOptions
 from bundlekeel.pulsar.counters.left_brokers import LEFT_SECONDS
 from tests.unit.pulsar.counters.test_counters import BROKERS, BUNDLE, Stage, played
 
@@ -134,3 +135,17 @@ async def test_a_stopped_broker_is_read_until_it_continues(stage: Stage, returns
     asked = len(stage.counting.moments("a:8080"))
     await asyncio.sleep(60.0)
     assert len(stage.counting.moments("a:8080")) == asked and served_twice(stage) == ()
+
+
+@played()
+async def test_a_response_that_waited_for_a_stopped_broker_does_not_delay_the_next_reading(stage: Stage) -> None:
+    """The broker continues during a reading: the next one follows within the usual interval, and shows the topic."""
+    await asyncio.sleep(20.0)
+    stage.counting.takes = 9.0
+    leave(stage)
+    await asyncio.sleep(9.0)
+    stage.counting.takes = 0.0
+    asked = len(stage.counting.moments("a:8080"))
+    await asyncio.sleep(CounterOptions().interval + 2.0)
+    assert len(stage.counting.moments("a:8080")) == asked + 1
+    assert served_twice(stage)
