@@ -37,6 +37,7 @@ __all__ = ["POISONS", "World", "dense", "records", "steps", "write"]
 
 POISONS: Final = (
     *("missing_hours", "nan", "negative", "duplicates", "future_schema", "zero_day", "lying_broker", "torn"),
+    "clock_back",
 )
 
 
@@ -60,6 +61,8 @@ class _Bad:
         wall_ms = self.world.start_ms + number * self.world.period_seconds * 1000
         day = (wall_ms - self.world.start_ms) // (DAY_S * 1000)
         brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
+        if self.kind == "clock_back" and self.hour(wall_ms):
+            return replace(frame, document=frame.document | {"wall_ms": wall_ms - HOUR_MS})
         if self.kind == "nan" and self.hour(wall_ms):
             brokers[0, CPU] = np.nan
             bundles[::7, 0] = np.nan

@@ -82,6 +82,11 @@ class TestPoisons:
         cycles = [record.cycle for record in read(write(TINY, tmp_path, poison="duplicates"))]
         assert len(cycles) == len(set(cycles)) + 36
 
+    def test_clock_back(self, tmp_path: Path) -> None:
+        """The six hours from 06:00 on are recorded as those from 05:00 on."""
+        hours = [file.hour for file in write(TINY, tmp_path, poison="clock_back").files()]
+        assert hours == [*range(11), *range(12, 24)]
+
     def test_future_schema(self, tmp_path: Path) -> None:
         items = list(rebuilt(read(write(TINY, tmp_path, poison="future_schema"))))
         refused = [item for item in items if item.frame is None]
@@ -103,7 +108,7 @@ class TestPoisons:
     def test_all_are_tested_here(self) -> None:
         """A new one needs a test."""
         values = {"nan", "negative", "zero_day", "lying_broker"}
-        assert set(POISONS) == values | {"missing_hours", "duplicates", "future_schema", "torn"}
+        assert set(POISONS) == values | {"missing_hours", "duplicates", "clock_back", "future_schema", "torn"}
 
 
 # `mock:`: pyarrow's own file system in memory, which stands for those where renaming is copying.

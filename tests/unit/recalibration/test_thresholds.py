@@ -228,13 +228,6 @@ def test_a_good_proposal_has_no_objection() -> None:
     assert codes(document()) == []
 
 
-def test_a_document_made_in_python_is_checked_as_well() -> None:
-    """The format and the ranges, without the way over JSON."""
-    good = thresholds_of(document())
-    future = replace(good, format=9)
-    assert [item.code for item in checked(future, Parameters(), RULES, NOW_MS)] == [Code.FUTURE_FORMAT]
-
-
 def test_typed_refusals() -> None:
     """Each by its own code."""
     wide = {"avg_low_threshold_percent": proposed(30.0, 15.0)}

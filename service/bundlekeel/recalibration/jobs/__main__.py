@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -123,22 +124,15 @@ def _how(arguments: argparse.ArgumentParser) -> None:
     )
 
 
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+def _natural(text: str, least: int = 0) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least {least}")
     return int(text)
 
 
-def _whole(text: str) -> int:
-    if (number := _natural(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 or more")
-    return number
-
-
-def _several(text: str) -> int:
-    if (number := _natural(text)) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 2 or more: one day to search, one to judge")
-    return number
+_whole = partial(_natural, least=1)
+# One day to search, one to judge.
+_several = partial(_natural, least=2)
 
 
 def _place(text: str) -> str:
@@ -317,26 +311,29 @@ def _settings(parsed: argparse.Namespace) -> LoadedSettings | None:
 
 
 def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """Return the history store of --history, else of the settings, whose paths are relative to the settings file."""
+    """Return the history store of --history, else of the settings, whose paths are relative to their file."""
     if parsed.history:
         return str(parsed.history)
     if loaded is None:
         raise ConfigError("no history: pass --history URI, or --settings FILE with history.uri", field="--history")
-    uri = loaded.value("history.uri")
-    if uri is None:
+    if (uri := _located(loaded, "history.uri")) is None:
         raise ConfigError(f"history.uri is not set in {parsed.settings}: nothing is recorded", field="history.uri")
-    return uri if "://" in uri else str(loaded.located(Path(uri)))
+    return uri
 
 
 def _out(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
     """Return the directory for results: --out, else the directory from which the sidecars read proposals."""
     if parsed.out:
         return str(parsed.out)
-    uri = loaded.value("calibration.uri") if loaded is not None else None
-    if loaded is None or uri is None:
+    if loaded is None or (uri := _located(loaded, "calibration.uri")) is None:
         text = "no directory for the results: pass --out URI, or --settings FILE with calibration.uri"
         raise ConfigError(text, field="--out")
-    return uri if "://" in uri else str(loaded.located(Path(uri)))
+    return uri
+
+
+def _located(loaded: LoadedSettings, key: str) -> str | None:
+    uri = loaded.value(key)
+    return uri if uri is None or "://" in uri else str(loaded.located(Path(uri)))
 
 
 def _absolute(place: str) -> str:

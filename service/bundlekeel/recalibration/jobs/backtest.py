@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.planning.costs import CpuCosts
@@ -21,7 +22,7 @@ from bundlekeel.recalibration.backtest.measures import FIGURES, RunDay
 from bundlekeel.recalibration.history.frames import input_of
 from bundlekeel.recalibration.history.ports import HistoryStore
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, RecordedCycle, read
-from bundlekeel.recalibration.jobs.read import spark_schema, spread
+from bundlekeel.recalibration.jobs.read import spread
 from bundlekeel.recalibration.parquet import ParquetStore
 
 # One task. `placement`: initial owners of bundles. `candidates`: settings as JSON.
@@ -73,7 +74,7 @@ def tasks(spark: SparkSession, candidates: Sequence[Candidate], placements: Sequ
     texts = [item.to_json() for item in candidates]
     groups = [texts[at : at + size] for at in range(0, len(texts), size)]
     rows = [(placement, group) for placement in placements for group in groups]
-    return spread(spark, rows, spark_schema(TASKS))
+    return spread(spark, rows, from_arrow_schema(TASKS))
 
 
 def measure(rows_of_tasks: DataFrame, inputs: BacktestInputs) -> DataFrame:
@@ -91,7 +92,7 @@ def measure(rows_of_tasks: DataFrame, inputs: BacktestInputs) -> DataFrame:
                 ]
                 yield pa.RecordBatch.from_pylist(rows, schema=MEASURES)
 
-    return rows_of_tasks.mapInArrow(work, spark_schema(MEASURES))
+    return rows_of_tasks.mapInArrow(work, from_arrow_schema(MEASURES))
 
 
 def run_candidates(

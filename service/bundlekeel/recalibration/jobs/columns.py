@@ -17,16 +17,13 @@ def _doubles(*names: str) -> list[tuple[str, pa.DataType]]:
     return [(name, pa.float64()) for name in names]
 
 
-def _schema(fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
-    return pa.schema(fields)
-
-
 _FILE: Final = pa.struct([("first", pa.int64()), ("last", pa.int64()), ("size", pa.int64())])
-PERIODS: Final = _schema([*_PLACE, ("files", pa.list_(_FILE))])
+PERIODS: Final = pa.schema([*_PLACE, ("files", pa.list_(_FILE))])
 
-# `nan`, `negative`, `absurd`: number of impossible values in the snapshot. `imbalance`: highest score / mean, less 1.
+# `nan`, `negative`, `absurd`: number of impossible values in the snapshot, of which `why` names one. `imbalance`:
+# highest score / mean, less 1.
 # `params`: parameters and learned costs at that time as JSON, by path, only in the last usable cycle of a period.
-CYCLES: Final = _schema(
+CYCLES: Final = pa.schema(
     [
         *_PLACE,
         ("cycle", pa.int64()),
@@ -48,7 +45,7 @@ CYCLES: Final = _schema(
 )
 
 # Ten minutes of one broker: means over the cycles. `carried`: bytes per second of its bundles; `told`: of its report.
-SLICES: Final = _schema(
+SLICES: Final = pa.schema(
     [
         *_PLACE,
         ("broker", pa.string()),
@@ -58,26 +55,9 @@ SLICES: Final = _schema(
     ]
 )
 
-FILES: Final = _schema([*_PLACE, ("path", pa.string()), ("why", pa.string())])
+FILES: Final = pa.schema([*_PLACE, ("path", pa.string()), ("why", pa.string())])
 
 PARTS: Final = {"cycle": CYCLES, "slice": SLICES, "file": FILES}
-DIGEST: Final = _schema([("kind", pa.string()), *((name, pa.struct(list(part))) for name, part in PARTS.items())])
+DIGEST: Final = pa.schema([("kind", pa.string()), *((name, pa.struct(list(part))) for name, part in PARTS.items())])
 
-# One UTC day. `silent`: share of cycles without traffic. `interval_seconds`: usual time between cycles.
-# `why`: fault of one of the cycles or files that cannot be used.
-DAYS: Final = _schema(
-    [
-        ("date", pa.string()),
-        ("why", pa.string()),
-        *(
-            (name, pa.int64())
-            for name in ("cycles", "missing", "dropped", "doubles", "misplaced", "broken", "unreadable")
-        ),
-        *((name, pa.int64()) for name in ("nan", "negative", "absurd", "brokers", "bundles", "moves")),
-        ("first_ms", pa.int64()),
-        ("last_ms", pa.int64()),
-        *_doubles("interval_seconds", "coverage", "longest_gap_minutes", "silent", "imbalance", "messages", "bytes"),
-    ]
-)
-
-LIES: Final = _schema([("date", pa.string()), ("broker", pa.string()), ("why", pa.string())])
+LIES: Final = pa.schema([("date", pa.string()), ("broker", pa.string()), ("why", pa.string())])

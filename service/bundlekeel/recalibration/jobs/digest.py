@@ -17,7 +17,7 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import imbalance
 from bundlekeel.planning.scores import score_of, weights_of
 from bundlekeel.recalibration.history.ports import HistoryStore
-from bundlekeel.recalibration.history.record import BROKERS, Frame, dumped
+from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, Frame, dumped
 from bundlekeel.recalibration.jobs.columns import CYCLES, DIGEST, FILES, PARTS, SLICE_MS, SLICES
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, UnreadableFile, read
 
@@ -31,7 +31,6 @@ ABSURD_USAGE: Final = 100.0
 COSTS: Final = "memory.costs"
 _WIDTH: Final = len(RESOURCES)
 _CHUNK: Final = 20_000
-_TOPICS: Final = BROKERS.whole.index("topics")
 
 
 def digest(store: HistoryStore, period: HistoryPeriod) -> Iterator[pa.RecordBatch]:
@@ -60,6 +59,8 @@ def digest(store: HistoryStore, period: HistoryPeriod) -> Iterator[pa.RecordBatc
         if item.frame is not None:
             scores = broker_scores(item.frame)
             row |= figures(item.frame, scores)
+            if row["why"]:
+                row["why"] += f" in cycle {record.epoch}:{record.cycle}"
             slices.add(record.wall_ms, item.frame, scores)
             last = row, item.frame
         cycles.append(row)
@@ -101,37 +102,53 @@ def figures(frame: Frame, scores: Floats) -> Row:
     """Return totals of one snapshot, and the number of its impossible values."""
     latest = frame.bundles.floats[:, : len(TRAFFIC)]
     sums = latest.sum(axis=0)
-    wrong = count_impossible(frame)
+    nan, negative, absurd, why = find_impossible(frame)
     return {
         "brokers": len(frame.brokers),
         "bundles": len(frame.bundles),
-        "nan": wrong[0],
-        "negative": wrong[1],
-        "absurd": wrong[2],
+        "nan": nan,
+        "negative": negative,
+        "absurd": absurd,
+        "why": why,
         "messages": float(sums[0] + sums[1]),
         "bytes": float(sums[2] + sums[3]),
         "imbalance": max(0.0, imbalance(scores.tolist(), [False] * len(scores)) - 1),
     }
 
 
-def count_impossible(frame: Frame) -> tuple[int, int, int]:
-    """Return three numbers: values that are not finite, negative values, and values larger than possible.
+def find_impossible(frame: Frame) -> tuple[int, int, int, str]:
+    """Return the numbers of values that are not finite, negative, and larger than possible, and one of them as text.
 
     Negative limits do not count: Pulsar uses them for unknown limits.
     """
     brokers, bundles = frame.brokers.floats, frame.bundles.floats
     usage, limit, reported = brokers[:, :_WIDTH], brokers[:, _WIDTH : 2 * _WIDTH], brokers[:, 2 * _WIDTH :]
-    traffic = [reported, *(bundles[:, at : at + len(TRAFFIC)] for at in range(0, bundles.shape[1], len(TRAFFIC)))]
-    nan = sum(int((~np.isfinite(part)).sum()) for part in (brokers, bundles))
-    # Without a limit, brokers may report a negative usage.
-    negative = int(((usage < 0) & (limit > 0)).sum()) + sum(int((part < 0).sum()) for part in traffic)
-    # Of a broker's integers, check only the number of topics: others are flags, for which -1 is valid.
-    negative += int((frame.bundles.whole < 0).sum()) + int((frame.brokers.whole[:, _TOPICS] < 0).sum())
     most = np.array([ABSURD_RATE, ABSURD_RATE, ABSURD_THROUGHPUT, ABSURD_THROUGHPUT])
-    absurd = int(((usage > ABSURD_USAGE * limit) & (limit > 0)).sum()) + sum(
-        int((part > most).sum()) for part in traffic
+    # Without a limit, brokers may report a negative usage.
+    limited, valid = limit > 0, np.zeros(limit.shape, dtype=bool)
+    # Of a broker's integers, check only the number of topics: others are flags, for which -1 is valid.
+    topics = (frame.brokers.whole < 0) & (np.array(BROKERS.whole) == "topics")
+    faults = (
+        [(frame.brokers, "floats", ~np.isfinite(brokers)), (frame.bundles, "floats", ~np.isfinite(bundles))],
+        [
+            (frame.brokers, "floats", np.hstack([(usage < 0) & limited, valid, reported < 0])),
+            (frame.bundles, "floats", bundles < 0),
+            (frame.brokers, "whole", topics),
+            (frame.bundles, "whole", frame.bundles.whole < 0),
+        ],
+        [
+            (frame.brokers, "floats", np.hstack([(usage > ABSURD_USAGE * limit) & limited, valid, reported > most])),
+            (frame.bundles, "floats", bundles > np.tile(most, bundles.shape[1] // len(most))),
+        ],
     )
-    return nan, negative, absurd
+    nan, negative, absurd = (sum(int(wrong.sum()) for *_, wrong in tables) for tables in faults)
+    for table, kind, wrong in (item for tables in faults for item in tables):
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            name = getattr(BROKERS if table is frame.brokers else BUNDLES, kind)[column]
+            why = f"{name} of {table.names[row]} is {getattr(table, kind)[row, column]:g}"
+            return nan, negative, absurd, why
+    return nan, negative, absurd, ""
 
 
 @dataclass(slots=True)
@@ -163,19 +180,11 @@ class BrokerSlices:
         if not keys:
             return SLICES.empty_table()
         sums = np.array([self.sums[key] for key in keys])
-        columns: Row = _placed(place, len(keys)) | {
+        columns: Row = {name: [value] * len(keys) for name, value in place.items()} | {
             "broker": [name for _, name in keys],
             "start_ms": [start for start, _ in keys],
             "samples": sums[:, 0].astype(np.int64),
         }
         names = SLICES.names[SLICES.get_field_index("score") :]
         columns |= {name: sums[:, 1 + number] / sums[:, 0] for number, name in enumerate(names)}
-        return _table(columns, SLICES)
-
-
-def _placed(place: Row, count: int) -> Row:
-    return {name: [value] * count for name, value in place.items()}
-
-
-def _table(columns: Row, schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
+        return pa.Table.from_pydict(columns, SLICES)

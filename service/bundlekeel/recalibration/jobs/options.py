@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from bundlekeel.model.text_format import numbered
@@ -12,7 +12,7 @@ from bundlekeel.model.uris import below
 from bundlekeel.recalibration.history.ports import clusters_of, mixed
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, periods_of
 from bundlekeel.recalibration.jobs.places import OutputFolder
-from bundlekeel.recalibration.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory, days_between
+from bundlekeel.recalibration.jobs.rules import BadDays, HistoryRules, OtherCluster, TooLittleHistory, days_between
 from bundlekeel.recalibration.jobs.selection import SearchDepth
 from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
@@ -74,7 +74,7 @@ def too_few(options: Options, history: Sequence[HistoryPeriod]) -> TooLittleHist
 def newest(options: Options) -> list[HistoryPeriod]:
     """Return the periods of the newest whole days and of today, without the current hour.
 
-    Raises TooLittleHistory if nothing is recorded.
+    Raises TooLittleHistory if nothing is recorded, and BadDays if a file is from the future.
     """
     current_hour = options.now.strftime("%Y-%m-%d"), options.now.hour
     periods = [
@@ -84,6 +84,14 @@ def newest(options: Options) -> list[HistoryPeriod]:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
         needed = f"{options.rules.min_days} good days are needed; choose another place with --history"
         raise TooLittleHistory(f"nothing is recorded in {options.history}: {needed}", figures=figures)
+    # A leader's clock may be a little ahead.
+    soon, newest_file = options.now + timedelta(hours=1), periods[-1].files[-1]
+    if (newest_file.date, newest_file.hour) > (soon.strftime("%Y-%m-%d"), soon.hour):
+        text = (
+            f"{newest_file.path} is from the future (now is {options.now:%Y-%m-%d %H:%M} UTC): the clock of its leader "
+            "or of this host was wrong; move the file away, or set the clock"
+        )
+        raise BadDays(text, figures={"bad_days": {newest_file.date: text}})
     # Today does not count as one of the requested days.
     days = options.days + (periods[-1].date == current_hour[0])
     first = date.fromordinal(max(1, date.fromisoformat(periods[-1].date).toordinal() - days + 1)).isoformat()
@@ -113,24 +121,18 @@ def cluster_of(options: Options, history: Sequence[HistoryPeriod]) -> str:
 
 def explain(options: Options, history: Sequence[HistoryPeriod]) -> dict[str, Any]:
     """Return a description of what a run would read and compute. Only names and sizes of files are used."""
-    dates = sorted({item.date for item in history})
-    refusal = too_few(options, history)
-    return {
+    refusal, search = too_few(options, history), asdict(options.search)
+    names = search.pop("names")
+    return search | {
         "history": options.history,
         "out": below(options.out, f"{options.folder}/thresholds.json"),
-        "days": dates,
+        "days": sorted({item.date for item in history}),
         "min_days": options.rules.min_days,
         "refused": refusal and f"{refusal.code}: {refusal}",
         "left_out": sorted(options.rules.leave_out),
         "hours": len(history),
         "files": sum(len(item.files) for item in history),
         "megabytes": round(sum(item.size for item in history) / 1e6, 3),
-        "prefer": options.search.prefer,
-        "placements": options.search.placements,
-        "held_out": options.search.held_out,
-        "parameters": list(options.search.names) or "all that the strategy reads",
-        "points": options.search.points,
-        "rounds": options.search.rounds,
-        "seed": options.search.seed,
+        "parameters": list(names) or "all that the strategy reads",
         "max_steps": options.adoption.max_steps,
     }

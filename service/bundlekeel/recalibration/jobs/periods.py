@@ -93,18 +93,15 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
             if not records:
                 aside.append(UnreadableFile(path=file.path, why=f"{file.path} has no cycles"))
             for record in records:
-                if hour_of(record.wall_ms) != (period.date, period.hour) or record.epoch != period.epoch:
-                    aside.append(
-                        RecordedCycle(
-                            record=record, status=MISPLACED, why=f"it lies in {period.date} {period.hour:02d}"
-                        )
-                    )
+                date, hour = hour_of(record.wall_ms)
+                cycle = f"cycle {record.epoch}:{record.cycle}"
+                if (date, hour, record.epoch) != (period.date, period.hour, period.epoch):
+                    why = f"{file.path} contains {cycle} of {date} {hour:02d}:00"
+                    aside.append(RecordedCycle(record=record, status=MISPLACED, why=why))
                 elif record.cycle <= last and len(instead) > merged_before:
                     continue  # the merged file repeats the cycles of the smaller ones
                 elif record.cycle <= last:
-                    aside.append(
-                        RecordedCycle(record=record, status=DOUBLE, why=f"cycle {record.cycle} is there twice")
-                    )
+                    aside.append(RecordedCycle(record=record, status=DOUBLE, why=f"{file.path} repeats {cycle}"))
                 else:
                     last = record.cycle
                     yield record
@@ -112,7 +109,8 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
     for item in rebuilt(chain()):
         yield from _drain(aside)
         if item.frame is None:
-            yield RecordedCycle(record=item.record, status=BROKEN, why=item.why)
+            why = f"cycle {item.record.epoch}:{item.record.cycle}: {item.why}"
+            yield RecordedCycle(record=item.record, status=BROKEN, why=why)
         else:
             yield RecordedCycle(record=item.record, status=OK, frame=item.frame)
     yield from _drain(aside)

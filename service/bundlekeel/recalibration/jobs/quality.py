@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from bundlekeel.recalibration.jobs import columns
-from bundlekeel.recalibration.jobs.read import DAYS, LIES, part
+from bundlekeel.recalibration.jobs.read import LIES, part
 from bundlekeel.recalibration.jobs.rules import DayFigures, day_of, find_liars
 
 # A pause between two cycles of more than this many usual intervals is a gap. A shorter pause counts as recorded time.
@@ -21,10 +21,10 @@ _COUNTED = {"doubles": "double", "misplaced": "misplaced", "broken": "broken"}
 
 
 def days(digests: DataFrame) -> DataFrame:
-    """Compute `DAYS` from `DIGEST`: one row per day with any record, even an unreadable file."""
+    """Compute `rules.DayFigures` from `DIGEST`: one row per day with any record, even an unreadable file."""
     cycles = part(digests, "cycle")
     counted = cycles.groupBy("date").agg(
-        F.min(F.when(F.col("status") == "broken", F.col("why"))).alias("cycle_why"),
+        F.min(F.when(F.col("why") != "", F.col("why"))).alias("cycle_why"),
         *(F.sum((F.col("status") == status).cast("long")).alias(name) for name, status in _COUNTED.items()),
         *(F.sum(F.col(name).cast("long")).alias(name) for name in ("dropped", "nan", "negative", "absurd")),
         F.max(F.col("brokers").cast("long")).alias("brokers"),
@@ -36,7 +36,7 @@ def days(digests: DataFrame) -> DataFrame:
     for other in (measure_coverage(cycles), missing(cycles), files):
         joined = joined.join(other, "date", "full")
     explained = joined.withColumn("why", F.coalesce("file_why", "cycle_why"))
-    return explained.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in DAYS)).orderBy("date")
+    return explained.orderBy("date")
 
 
 def measure_coverage(cycles: DataFrame) -> DataFrame:
@@ -67,12 +67,20 @@ def measure_coverage(cycles: DataFrame) -> DataFrame:
 
 
 def missing(cycles: DataFrame) -> DataFrame:
-    """Count the missing cycle numbers of each epoch, except cycles that the recorder counted as dropped or skipped."""
+    """Count the missing cycle numbers of each epoch, except cycles that the recorder counted as dropped or skipped.
+
+    Also compute the longest step back of the leader's clock from one cycle to the next.
+    """
     ordered = Window.partitionBy("epoch").orderBy("cycle")
     numbered = cycles.where(F.col("status").isin("ok", "broken"))
     lost = F.col("cycle") - F.lag("cycle").over(ordered) - 1 - F.col("dropped") - F.col("skipped")
     jumped = numbered.withColumn("jump", F.greatest(F.coalesce(lost, F.lit(0)), F.lit(0)))
-    return jumped.groupBy("date").agg(F.sum("jump").alias("missing"))
+    back = (F.lag("wall_ms").over(ordered) - F.col("wall_ms")) / 60_000
+    return (
+        jumped.withColumn("back", back)
+        .groupBy("date")
+        .agg(F.sum("jump").alias("missing"), F.max("back").alias("set_back_minutes"))
+    )
 
 
 def lies(digests: DataFrame) -> DataFrame:

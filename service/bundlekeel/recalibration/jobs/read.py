@@ -12,17 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from bundlekeel.recalibration.history.ports import HistoryFile
 from bundlekeel.recalibration.jobs import columns
@@ -30,33 +20,9 @@ from bundlekeel.recalibration.jobs.digest import digest
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod
 from bundlekeel.recalibration.parquet import ParquetStore
 
-_PLAIN: dict[pa.DataType, DataType] = {
-    pa.string(): StringType(),
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float64(): DoubleType(),
-}
-
-
-def spark_type(kind: pa.DataType) -> DataType:
-    """Return the Spark type of an Arrow type. Raises KeyError for a type that the jobs do not use."""
-    if pa.types.is_struct(kind):
-        return StructType([StructField(item.name, spark_type(item.type)) for item in kind])
-    if pa.types.is_list(kind):
-        return ArrayType(spark_type(kind.value_type))
-    return _PLAIN[kind]
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema with the same columns, all nullable."""
-    return StructType([StructField(item.name, spark_type(item.type)) for item in schema])
-
-
-PERIODS = spark_schema(columns.PERIODS)
-DIGEST = spark_schema(columns.DIGEST)
-DAYS = spark_schema(columns.DAYS)
-LIES = spark_schema(columns.LIES)
+PERIODS = from_arrow_schema(columns.PERIODS)
+DIGEST = from_arrow_schema(columns.DIGEST)
+LIES = from_arrow_schema(columns.LIES)
 
 # Tasks per core. More tasks let all cores end at about the same time, but the start of each task takes time.
 _TASKS = 8

@@ -35,7 +35,7 @@ from bundlekeel.recalibration.jobs.read import digests, part, periods
 from bundlekeel.recalibration.jobs.report import Report, as_json, days_of, how_to_adopt, meanings, page, points_of
 from bundlekeel.recalibration.jobs.rules import JudgedDay, accept, find_parallel_leaders, judge
 from bundlekeel.recalibration.jobs.selection import check_searchable, explain_limits, find_excluded
-from bundlekeel.recalibration.rules.thresholds import Data, Objection, Thresholds, checked
+from bundlekeel.recalibration.rules.thresholds import Data, Thresholds, checked
 from bundlekeel.recalibration.rules.thresholds_json import document_of
 
 REPORT, JSON_REPORT = "report.html", "report.json"
@@ -57,15 +57,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalibrationResult:
-    """The proposal of a nightly run, and the places of its files.
-
-    `objections`: why the sidecars would not adopt the proposal automatically. `messages`: lines for the terminal.
-    """
+    """The proposal of a nightly run, the places of its files, and the lines for the terminal."""
 
     thresholds: Thresholds
     path: str
     report: str
-    objections: tuple[Objection, ...]
     messages: tuple[str, ...]
 
 
@@ -261,7 +257,6 @@ def write_results(
         thresholds=document,
         path=path,
         report=html,
-        objections=tuple(report.objections),
         messages=(
             *((f"the results of an earlier run of {folder} were copied to {copy}",) if copy else ()),
             document.decision,

@@ -15,7 +15,7 @@ from scipy import stats
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.load import Floats, Ints
-from bundlekeel.model.text_format import figure
+from bundlekeel.model.text_format import figure, numbered
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod
 
 GOOD = "good"
@@ -26,6 +26,8 @@ BAD = "bad"
 SILENT: Final = 0.9
 # If the numbers of missing cycles correspond to more than this many minutes, files were lost.
 LOST_MINUTES: Final = 30.0
+# A larger step back of a leader's clock mixes two periods. After a smaller one, a back-test skips some cycles.
+SET_BACK_MINUTES: Final = 1.0
 # A leader and its successor both record in the hour of the change, and in one more hour if their clocks differ.
 SHARED_HOURS: Final = 2
 # A broker is an outlier if its usage per traffic exceeds two limits: a ratio to the other brokers, and a multiple of
@@ -42,10 +44,11 @@ TOLD: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayFigures:
-    """Values by which one UTC day of history is judged: the columns of `DAYS`, `lying` and `leaders`.
+    """Values by which one UTC day of history is judged: the columns of `quality.days`, `lying` and `leaders`.
 
-    `lying`: brokers whose reports contradict their traffic, and why. `leaders`: a sentence if several leaders recorded
-    at the same time.
+    `why`: fault of one of its cycles or files. `interval_seconds`: usual time between cycles. `set_back_minutes`:
+    longest step back of the clock between two cycles. `silent`: share of cycles without traffic. `lying`: brokers whose
+    reports contradict their traffic, and why. `leaders`: a sentence if several leaders recorded at the same time.
     """
 
     date: str
@@ -68,6 +71,7 @@ class DayFigures:
     interval_seconds: float = 0.0
     coverage: float = 0.0
     longest_gap_minutes: float = 0.0
+    set_back_minutes: float = 0.0
     silent: float = 0.0
     imbalance: float = 0.0
     messages: float = 0.0
@@ -123,7 +127,7 @@ class OtherCluster(UnfitHistory):
 
 
 def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None) -> DayFigures:
-    """Return the figures in a row of `DAYS`. Missing values are 0. `lying`: reasons by broker."""
+    """Return the figures in a row of `quality.days`. Missing values are 0. `lying`: reasons by broker."""
     names = {item.name for item in fields(DayFigures)} - {"lying"}
     return DayFigures(**{name: row[name] for name in names if row.get(name) is not None}, lying=lying)
 
@@ -156,7 +160,8 @@ def judge(days: Sequence[DayFigures], rules: HistoryRules) -> list[JudgedDay]:
         reasons = _reasons(day)
         short = day.coverage < rules.min_coverage
         if short and name not in (first, last):
-            reasons.append(f"{day.coverage:.1%} recorded, longest gap {day.longest_gap_minutes:.0f} min")
+            part = f"{day.coverage:.1%} recorded, longest gap {day.longest_gap_minutes:.0f} min"
+            reasons.append(part if day.cycles else "no usable cycle is recorded")
         elif not short:
             reasons += _lost(day, by_date.get(_day_after(name)))
         verdict = BAD if reasons else PARTIAL if short else GOOD
@@ -188,19 +193,22 @@ def _lost(day: DayFigures, following: DayFigures | None) -> list[str]:
 
 
 def _reasons(day: DayFigures) -> list[str]:
-    reasons = []
-    example = f" ({day.why})" if day.why else ""
-    for count, text in (
-        (day.unreadable, f"files cannot be read{example}"),
-        (day.broken, f"cycles cannot be rebuilt{example}"),
-        (day.doubles, "cycles are recorded twice"),
-        (day.misplaced, "cycles are in the directory of another hour"),
-        (day.nan, "values are not numbers"),
-        (day.negative, "values are negative"),
-        (day.absurd, "values are impossibly large"),
+    reasons: list[str] = []
+    for count, noun, text in (
+        (day.unreadable, "unreadable file", ""),
+        (day.broken, "cycle", " that cannot be rebuilt"),
+        (day.doubles, "cycle", " recorded twice"),
+        (day.misplaced, "cycle", " in the directory of another hour (UTC)"),
+        (day.nan, "value", " that are not finite"),
+        (day.negative, "negative value", ""),
+        (day.absurd, "impossibly large value", ""),
     ):
         if count:
-            reasons.append(f"{count} {text}")
+            # The example is of the first fault.
+            example = f": {day.why}" if day.why and not reasons else ""
+            reasons.append(f"{numbered(count, noun)}{text}{example}")
+    if day.set_back_minutes >= SET_BACK_MINUTES:
+        reasons.append(f"the leader's clock was set back by {day.set_back_minutes:.0f} minutes")
     if day.cycles and day.silent > SILENT:
         reasons.append(f"no traffic in {day.silent:.0%} of the cycles")
     if day.leaders:
@@ -221,14 +229,20 @@ def accept(judged: Sequence[JudgedDay], rules: HistoryRules) -> list[JudgedDay]:
         "bad_days": {item.day.date: "; ".join(item.reasons) for item in bad},
     }
     if len(judged) < rules.min_days:
-        text = f"{figures['cycles']} cycles of {len(judged)} days; {rules.min_days} good days are needed"
+        days = numbered(len(judged), "day")
+        text = f"{figures['cycles']} cycles of {days}; {rules.min_days} good days are needed"
         raise TooLittleHistory(text, figures=figures)
     if bad:
         examples = ", ".join(f"{item.day.date} ({'; '.join(item.reasons)})" for item in bad[:5])
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise BadDays(f"{len(bad)} of {len(judged)} days are bad: {examples}{more}", figures=figures)
+        omit = f"to omit a day: --leave-out {bad[0].day.date}"
+        raise BadDays(f"{numbered(len(bad), 'bad day')} of {len(judged)}: {examples}{more}; {omit}", figures=figures)
     if len(good) < rules.min_days:
         raise TooLittleHistory(f"{len(good)} good days; {rules.min_days} are needed", figures=figures)
+    for noun in ("broker", "bundle"):
+        if (count := max(getattr(item.day, f"{noun}s") for item in good)) < 2:
+            have = f"the {len(good)} good days have {numbered(count, noun)}; at least 2 are needed"
+            raise TooLittleHistory(f"{have}, because a bundle moves to another broker", figures=figures)
     return good
 
 
@@ -240,7 +254,7 @@ def find_liars(brokers: Collection[str], slices: Mapping[str, Floats]) -> dict[s
     Only brokers with at least half a day of values are checked, and only if there are at least three.
     """
     names, usage, carried, reported = list(brokers), slices["usage"], slices["carried"], slices["told"]
-    # Skip NaN and infinite values: `digest.count_impossible` counts them.
+    # Skip NaN and infinite values: `digest.find_impossible` counts them.
     finite = np.isfinite(usage) & np.isfinite(carried) & np.isfinite(reported)
     rows = np.where(finite, slices["broker"], -1).astype(np.int64)
     parts = {

@@ -100,10 +100,10 @@ class ParquetStore:
             table = parquet.read(use_threads=False)
         try:
             return records_of([table])
-        except HistoryError:
+        except HistoryError as error:
             version = self._version(file)
             if version in (0, SCHEMA):
-                raise
+                raise HistoryError(f"{file.path} is {error}") from None
             raise HistoryError(f"{file.path} is of {OTHER_SCHEMA.format(version)}") from None
 
     def _version(self, file: HistoryFile) -> int:

@@ -295,8 +295,6 @@ def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChan
     """Return the parameters that the proposal would change, sorted by name."""
     rows = []
     for name, row in sorted(proposed.parameters.items()):
-        if name not in RANGES:
-            continue
         now: Number = getattr(current, name)
         if not _same(now, row.value):
             steps = steps_between(name, now, row.value)
@@ -307,38 +305,19 @@ def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChan
 
 
 def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now_ms: int) -> tuple[Objection, ...]:
-    """Return all objections to the proposal, the worst one first; empty: the proposal may be adopted."""
-    if document.format > FORMAT:
-        detail = f"format {document.format}; this release reads up to {FORMAT}"
-        return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
+    """Return all objections to a proposal that `thresholds_json` has accepted; empty: it may be adopted."""
     if document.cluster and rules.cluster and document.cluster != rules.cluster:
         detail = f"it is based on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
         return (Objection(code=Code.OTHER_CLUSTER, field="cluster", detail=detail),)
-    off = _off_range(document)
-    if not off and not difference(current, document) and document.strategy == current.strategy:
+    if not difference(current, document) and document.strategy == current.strategy:
         return (Objection(code=Code.NOTHING_NEW, field="parameters", detail="the proposed values are in force"),)
     return (
-        *off,
         *_about_time(document, rules, now_ms),
         *_about_data(document.data, rules),
         *_other_ground(document, current),
         *_too_far(document, current, rules),
         *_not_better(document.evidence),
     )
-
-
-def _off_range(document: Thresholds) -> list[Objection]:
-    objections = []
-    for name, row in sorted(document.parameters.items()):
-        limits = RANGES.get(name)
-        if limits is None:
-            detail = f"{name} is not calibrated"
-        elif not limits.minimum - _DUST <= row.value <= limits.maximum + _DUST:
-            detail = f"{name} {row.value:g}; allowed are {limits.minimum:g} to {limits.maximum:g}"
-        else:
-            continue
-        objections.append(Objection(code=Code.OUT_OF_RANGE, field=f"parameters.{name}.value", detail=detail))
-    return objections
 
 
 def _about_time(document: Thresholds, rules: AdoptionRules, now_ms: int) -> list[Objection]:
@@ -379,21 +358,20 @@ def _other_ground(document: Thresholds, current: Parameters) -> list[Objection]:
         detail = f"it is about {document.strategy}, and {current.strategy} is in force"
         return [Objection(code=Code.OTHER_STRATEGY, field="strategy", detail=detail)]
     objections = []
-    for name in sorted(set(document.parameters).intersection(RANGES).difference(searched(current.strategy))):
+    for name in sorted(set(document.parameters).difference(searched(current.strategy))):
         detail = f"{current.strategy} does not read {name}"
         objections.append(Objection(code=Code.OTHER_STRATEGY, field=f"parameters.{name}", detail=detail))
     for name, row in sorted(document.parameters.items()):
-        now = getattr(current, name, None)
-        if name in RANGES and now is not None and not _same(now, row.previous):
+        now = getattr(current, name)
+        if not _same(now, row.previous):
             detail = f"{name} was compared with {row.previous:g}, and {now:g} is in force"
             objections.append(Objection(code=Code.OTHER_VALUES, field=f"parameters.{name}.previous", detail=detail))
     return objections
 
 
 def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) -> list[Objection]:
-    rows = {name: row for name, row in document.parameters.items() if name in RANGES}
     objections = []
-    for name, row in sorted(rows.items()):
+    for name, row in sorted(document.parameters.items()):
         steps = steps_between(name, getattr(current, name), row.value)
         if steps > rules.max_steps + _DUST:
             detail = (

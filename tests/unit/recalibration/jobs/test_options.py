@@ -75,9 +75,9 @@ def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFix
 
 def test_the_hour_that_is_still_written_is_left_out_and_today_is_no_whole_day(history: Path) -> None:
     """A file written between listing and reading would belong to one hour only. At night, today has few hours."""
-    at_night = Options(history=str(history), out="x", now=datetime(2023, 11, 15, 2, 30, tzinfo=UTC), days=1)
-    hours = [(item.date, item.hour) for item in newest(at_night) if item.date != DAYS[2] or item.hour < 4]
-    assert hours == [(DAYS[1], hour) for hour in range(24)] + [(DAYS[2], hour) for hour in (0, 1, 3)]
+    late = Options(history=str(history), out="x", now=datetime(2023, 11, 15, 23, 30, tzinfo=UTC), days=1)
+    hours = [(item.date, item.hour) for item in newest(late)]
+    assert hours == [(DAYS[1], hour) for hour in range(24)] + [(DAYS[2], hour) for hour in range(23)]
 
 
 def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from bundlekeel.model.load import BANDWIDTH_IN, CPU
 from bundlekeel.recalibration.jobs.backtest import recorded_inputs
 from bundlekeel.recalibration.jobs.columns import CYCLES, DIGEST, SLICES
-from bundlekeel.recalibration.jobs.digest import ABSURD_RATE, count_impossible, digest
+from bundlekeel.recalibration.jobs.digest import ABSURD_RATE, digest, find_impossible
 from bundlekeel.recalibration.jobs.periods import (
     BROKEN,
     DOUBLE,
@@ -224,7 +224,7 @@ def test_impossible_values_are_counted(written: Path) -> None:
         item.frame for item in read(ParquetStore(written), period(written, 0)) if isinstance(item, RecordedCycle)
     )
     assert frame is not None
-    assert count_impossible(frame) == (0, 0, 0)
+    assert find_impossible(frame) == (0, 0, 0, "")
     brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
     brokers[0, CPU], brokers[1, CPU], brokers[2, CPU] = np.nan, -1.0, 1e9
     brokers[:, BANDWIDTH_IN], brokers[:, 6 + BANDWIDTH_IN] = -0.5, -1000.0
@@ -233,7 +233,7 @@ def test_impossible_values_are_counted(written: Path) -> None:
         frame, brokers=replace(frame.brokers, floats=brokers), bundles=replace(frame.bundles, floats=bundles)
     )
     # An infinite value counts as not a number and as too large.
-    assert count_impossible(spoilt) == (2, 2, 3)
+    assert find_impossible(spoilt) == (2, 2, 3, "usage_cpu of broker-0000:8080 is nan")
 
 
 def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
@@ -248,7 +248,7 @@ def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
     spoilt = replace(
         frame, brokers=replace(frame.brokers, whole=brokers), bundles=replace(frame.bundles, whole=bundles)
     )
-    assert count_impossible(spoilt) == (0, 4, 0)
+    assert find_impossible(spoilt) == (0, 4, 0, "topics of broker-0000:8080 is -1")
 
 
 def test_cycles_of_a_replaced_leader_are_read_once(written: Path, tmp_path: Path) -> None:
