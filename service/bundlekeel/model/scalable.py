@@ -13,10 +13,9 @@ from typing import Final
 from bundlekeel.model.names import TopicName, namespace_of, parse_bundle, parse_topic
 from bundlekeel.model.snapshot import Snapshot
 
-# Reports show the effect of a move within this time, so that older splits and merges do not matter.
-KEPT_MS: Final = 600_000
-# Loads show a split or merge up to a statistics interval later.
-SHOWN_MS: Final = 60_000
+# Older splits and merges do not matter. Reports show a move within 18 minutes (`ledger.timeout_ms`).
+# A split or merge in the 10 minutes before the move can make its prediction wrong (`planning.effects`).
+KEPT_MS: Final = 1_800_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,6 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.model.load import Floats, Ints
-from bundlekeel.model.scalable import SHOWN_MS
 from bundlekeel.model.snapshot import Bools
 from bundlekeel.planning.memory import BrokerCourse, Excess, Swing
 
@@ -77,6 +76,8 @@ SWING_MEMORY_SECONDS: Final = 7200.0
 # Until then, the broker does not count as cold.
 STEADY_SECONDS: Final = 120.0
 FALLEN_SHARE: Final = 0.8
+# Loads show a split or merge of segments up to a statistics interval later.
+SHOWN_MS: Final = 60_000
 # A single reading can be wrong, so a second one must confirm an excess.
 CONFIRMING_READINGS: Final = 2
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bundlekeel.model.codes import EFFECTS
 from bundlekeel.model.plan import Move, Plan
-from bundlekeel.model.scalable import SHOWN_MS, changed_brokers
+from bundlekeel.model.scalable import changed_brokers
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.ledger import Ledger
@@ -26,6 +26,8 @@ LEAST_GAIN: Final = 0.01
 HELPED_SHARE: Final = 0.25
 WORSE_LEAST: Final = 0.02
 KEPT_EFFECTS: Final = 200
+# A predicted gain is computed from the bundles' short-term averages: ten samples, of a minute if brokers report them.
+AVERAGED_MS: Final = 600_000
 # The record of a pair is dropped if no bundle has moved between the two brokers for this long.
 FORGET_MS: Final = 86_400_000
 
@@ -181,7 +183,8 @@ def judge(
     """Determine the effects of the open moves that the reports show now; return the records and the new effects.
 
     `ledger`: the moves that this snapshot does not show. `plan`: the plan for this snapshot. `segments_changed`: as in
-    `GuardState`: moves are not judged if Pulsar moved load to or from one of their brokers meanwhile.
+    `GuardState`: moves are not judged if Pulsar moved load to or from one of their brokers meanwhile, or so shortly
+    before that their prediction is wrong.
     """
     now_ms = snapshot.wall_ms
     in_books, unsettled = ledger.bundles(), ledger.unsettled()
@@ -194,7 +197,7 @@ def judge(
         if unsettled & {source, target} or any(item.move.bundle in in_books for item in group):
             still += group
             continue
-        since_ms = min(item.at_ms for item in group) - SHOWN_MS
+        since_ms = min(item.at_ms for item in group) - AVERAGED_MS
         if any(changed.get(broker, 0) > since_ms for broker in (source, target)):
             continue
         effect = _effect(group, snapshot, scores, plan.mean)

@@ -22,7 +22,10 @@ from bundlekeel.leader.cycle.segment_changes import (
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.names import FULL_UPPER, BundleName, bundle_for_hash, parse_topic
-from bundlekeel.model.scalable import Segment
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.scalable import KEPT_MS, Segment
+from bundlekeel.planning.effects import AVERAGED_MS
+from bundlekeel.planning.ledger import timeout_ms
 from tests.support.memory_source import MemoryMetadata
 from tests.support.world import FakeCluster, FakeSidecar, WallClock
 
@@ -137,6 +140,11 @@ async def test_a_bundle_that_is_above_now_and_then_does_not_wait_again() -> None
     assert waits == [[bundle], [], [], [bundle], *[[]] * 16]
     metadata.segment_loads[segment.name] = (0.0, 0.0, 0.0, 11.0)
     assert await read(changes, sidecar, BELOW_MS / 1000) == [bundle]
+
+
+def test_changes_count_until_every_move_is_judged() -> None:
+    """A broker whose load hardly changes may report its moves only after the longest interval of reports."""
+    assert timeout_ms(Parameters()) + AVERAGED_MS <= KEPT_MS
 
 
 @pytest.mark.parametrize("change", [{ENABLED: "false"}, {THRESHOLDS[0]: "x"}, {ENABLED: None}, {THRESHOLDS[3]: None}])
