@@ -38,7 +38,12 @@ BY_CODE = re.compile(r'\{\{ if eq \$labels\.code ([\w" ]+) \}\}critical\{\{ else
 # Clients cannot reach them. Brokers give them an owner within two minutes, so they are critical when they are left.
 WITHOUT_OWNER = {"InFlightTooLong", "OwnerNotAlive", "SplitChildrenMissing", "TargetNotAlive"}
 # They say whether an alert applies, or how severe it is.
-CONDITIONS = {"bundlekeel_mode_info", "bundlekeel_takeover_in_force", "bundlekeel_broker_sheds_itself"}
+CONDITIONS = {
+    "bundlekeel_broker_sheds_itself",
+    "bundlekeel_mode_info",
+    "bundlekeel_obstacle_info",
+    "bundlekeel_takeover_in_force",
+}
 CLUSTER = "{{ with $labels.cluster }}{{ . }}: {{ end }}"
 # Of the dashboard that an alert leads to.
 CHOSEN = "{{ with $labels.cluster }}?var-cluster={{ . }}{{ end }}"
