@@ -113,16 +113,14 @@ def follow_levels(
     """Return each broker's load history with the new measurements, and the newly measured seconds, shape (n,).
 
     `earlier`: load histories before this cycle. `moving`: brokers whose reports do not show their moves yet; their mean
-    score starts again with the first report that shows the moves. `segments_changed`: time of the last split or merge
-    of segments by broker (Unix ms).
+    score restarts with the first report that shows them. `segments_changed`: last split or merge by broker, Unix ms.
     """
     courses, seconds = dict[str, BrokerCourse](), np.zeros(len(brokers.ids))
     least = TRAFFIC_SHARE * float(brokers.traffic.mean()) if len(brokers.ids) else 0.0
     for row, (broker, score, traffic, until) in enumerate(
         zip(brokers.ids, brokers.scores.tolist(), brokers.traffic.tolist(), brokers.until_ms.tolist(), strict=True)
     ):
-        course = earlier.get(broker)
-        updated, most = int(brokers.updated_ms[row]), float(brokers.seconds[row])
+        course, updated, most = earlier.get(broker), int(brokers.updated_ms[row]), float(brokers.seconds[row])
         if course is None:
             # It is unknown for how long a first report was valid. It counts as a reading, and has no cost.
             seconds[row] = known_for = most if most < math.inf else 0.001
