@@ -68,12 +68,12 @@ class Cluster:
     @property
     def metadata_url(self) -> str:
         """URL of the local metadata store, with its chroot."""
-        return f"zk:{self.zk_hosts}/pulsar"
+        return f"zk:{self.zk_hosts}{'/pulsar' if self.spec.chroots else ''}"
 
     @property
     def configuration_url(self) -> str:
         """URL of the configuration store, with its chroot."""
-        return f"zk:{self.zk_hosts}/config"
+        return f"zk:{self.zk_hosts}{'/config' if self.spec.chroots else ''}"
 
     @property
     def service_url(self) -> str:

@@ -35,6 +35,8 @@ class ClusterSpec:
     broker_settings, zk_settings: lines of broker.conf and zoo.cfg; they override the lines of this package.
     data_dir: an empty or missing directory, kept after stop; None: a temporary one, which is kept only if the start
         fails.
+    chroots: the metadata store is below /pulsar in ZooKeeper, the configuration store below /config. False: both are
+        the whole of ZooKeeper.
     secure: TLS and tokens at the brokers with authorization on, TLS and SASL at ZooKeeper; ``Cluster.security`` has the
         certificates, tokens and users. Brokers then have no port without TLS.
     tick_time_ms: ZooKeeper's tick; sessions live between 2 and 20 ticks.
@@ -54,6 +56,7 @@ class ClusterSpec:
     data_dir: Path | None = None
     tick_time_ms: int = 500
     zk_audit: bool = True
+    chroots: bool = True
     secure: bool = False
 
     def __post_init__(self) -> None:
