@@ -32,6 +32,14 @@ def test_the_segments_of_a_split() -> None:
     ]
 
 
+def test_children_whose_parent_was_removed_are_still_changed() -> None:
+    """5.0.1 removes a sealed segment without messages within a minute, and its number from its children."""
+    data = b"""{"epoch":2,"segments":{
+     "1":{"hashRange":{"start":32768,"end":65535},"state":"ACTIVE","parentIds":[],"createdAtEpoch":0,"createdAtMs":1000},
+     "2":{"hashRange":{"start":0,"end":16383},"state":"ACTIVE","parentIds":[],"createdAtEpoch":1,"createdAtMs":9001}}}"""
+    assert [(item.number, item.changed_ms) for item in decode_layout(data, TOPIC)] == [(1, 0), (2, 9001)]
+
+
 def test_a_migrated_topic_keeps_its_name() -> None:
     """Its first segment is the topic of before."""
     data = b'{"segments":{"0":{"hashRange":{"start":0,"end":65535},"legacyTopicName":"persistent://t1/seg/hot"}}}'

@@ -26,14 +26,16 @@ class _Segment(msgspec.Struct, rename="camel"):
     hash_range: _Range
     state: str = ""
     parent_ids: list[int] = []
+    created_at_epoch: int = 0
     created_at_ms: int = 0
     sealed_at_ms: int = 0
     legacy_topic_name: str | None = None
 
     @property
     def changed_ms(self) -> int:
-        """Time of the split or merge that sealed or created it; 0: none."""
-        return max(self.sealed_at_ms, self.created_at_ms if self.parent_ids else 0, 0)
+        """Time of the split or merge that sealed or created it; 0: none. Pulsar removes the numbers of old parents."""
+        created_later = self.parent_ids or self.created_at_epoch > 0
+        return max(self.sealed_at_ms, self.created_at_ms if created_later else 0, 0)
 
 
 class _Layout(msgspec.Struct):
