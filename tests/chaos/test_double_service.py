@@ -155,6 +155,17 @@ def notified(box: Inbox) -> list[tuple[str, str]]:
     return [(item.body["severity"], item.body["reason"]) for item in box.posted]
 
 
+def assert_reported(sidecar: Sidecar, bundle: str, brokers: list[str], other: str) -> None:
+    """The journal has one finding, `why` names it, and a transfer to broker `other` is refused."""
+    records = [item for item in sidecar.records() if item["kind"] == "finding"]
+    assert [(item["code"], item["event"], item["bundles"], item["brokers"]) for item in records] == [
+        ("ServedTwice", "appeared", [bundle], brokers)
+    ]
+    assert sidecar.get(f"/api/v1/bundles/{bundle}/why")["codes"][0]["code"] == "ServedTwice"
+    answer = sidecar.post(f"/api/v1/bundles/{bundle}/transfer", {"to": other, "execute": True, "reason": "test"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "ServedTwice"), answer.text
+
+
 def test_a_broker_that_misses_the_end_of_its_session(cut: tuple[Cluster, StoreProxy], tmp_path: Path) -> None:
     """SIGSTOP for longer than its session, and it cannot reach ZooKeeper when it continues: it serves its topic for as
     long as that lasts. The bundle is reported and does not move.
@@ -195,16 +206,9 @@ def test_a_broker_that_misses_the_end_of_its_session(cut: tuple[Cluster, StorePr
             since = time.monotonic()
             until(lambda: twice(sidecar), "it is reported", within=2 * INTERVAL + 4)
             print(f"\nreported {time.monotonic() - since:.1f} s after both served it")  # noqa: T201
-            records = [item for item in sidecar.records() if item["kind"] == "finding"]
-            assert [(item["code"], item["event"], item["bundles"], item["brokers"]) for item in records] == [
-                ("ServedTwice", "appeared", [bundle], brokers)
-            ]
             until(lambda: notified(box) == [("critical", "ServedTwice")], "a notification", within=10)
-            assert sidecar.get(f"/api/v1/bundles/{bundle}/why")["codes"][0]["code"] == "ServedTwice"
             (other,) = {broker.broker_id for broker in cluster.brokers} - {*brokers}
-            request = {"to": other, "execute": True, "reason": "test"}
-            answer = sidecar.post(f"/api/v1/bundles/{bundle}/transfer", request)
-            assert (answer.status_code, answer.json()["code"]) == (409, "ServedTwice"), answer.text
+            assert_reported(sidecar, bundle, brokers, other)
             while time.monotonic() < since + SERVED_SECONDS:
                 assert serving(cluster) == brokers, f"for only {time.monotonic() - since:.0f} s"
             assert twice(sidecar)
