@@ -70,6 +70,6 @@ def changed_brokers(snapshot: Snapshot, changed: Mapping[str, int]) -> dict[str,
     """Return the time of the last split or merge by broker. `changed`: by bundle (result of `changed_bundles`)."""
     latest: dict[str, int] = {}
     for row in snapshot.bundles.rows_named(changed) if changed else ():
-        broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
+        broker = snapshot.brokers.ids[snapshot.bundles.owner[row]]
         latest[broker] = max(latest.get(broker, 0), changed[snapshot.bundles.names[row]])
     return latest
