@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "missing rows": (
         rewritten(lambda rows: rows.slice(0, rows.num_rows - 3)),
-        "1 cycle that cannot be rebuilt: cycle 1:128: its changes cannot be applied: ",
+        "1 cycle that cannot be rebuilt: cycle 1:128: its checksum does not hold",
     ),
     "hours twice": (
         poisoned("duplicates"),
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "folders in local time": (
         sound(in_local_time),
-        f"92 cycles in the directory of another hour (UTC): date={MIDDLE}/hour=01/1-25.parquet contains cycle 1:97 of "
+        f"92 cycles in the directory of another hour (UTC): date={MIDDLE}/hour=01/1-25.parquet contains cycle 1:100 of "
         f"{MIDDLE} 00:00",
     ),
     "clock set back": (poisoned("clock_back"), "the leader's clock was set back by 45 minutes"),

@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayPair:
-    """One held-out day under the present and under the proposed settings: client-seconds per hour, max/mean."""
+    """One held-out day under the present and under other settings: client-seconds per hour, max/mean."""
 
     date: str
     clients: tuple[float, float]
@@ -52,7 +52,8 @@ def trade_off_plot(points: Sequence[Point]) -> str:
             across, up = [point.clients for point in own], [point.max_mean for point in own]
             axes.scatter(across, up, s=size, color=colour, alpha=0.8, label=title, zorder=2)
             for point in own if kind == "native" else ():
-                axes.annotate(point.name, (point.clients, point.max_mean), fontsize=6, color=INK)
+                place = (point.clients, point.max_mean)
+                axes.annotate(point.name, place, (5, 3), textcoords="offset points", fontsize=6, color=INK)
     # Native classes can cost a hundred times as much.
     axes.set_xscale("symlog", linthresh=1.0)
     axes.set_xlabel("client-seconds without service, per hour")
@@ -61,20 +62,20 @@ def trade_off_plot(points: Sequence[Point]) -> str:
     return svg(plot)
 
 
-def days_plot(days: Sequence[DayPair]) -> str:
-    """Return a plot of the held-out days under the present and the proposed settings. Empty without days."""
+def days_plot(days: Sequence[DayPair], other: str) -> str:
+    """Return a plot of held-out days under the present and the settings named `other`. Empty without days."""
     if not days:
         return ""
     plot = Figure(figsize=(5.6, 2.8), layout="constrained")
     panels = plot.subplots(2, 1, sharex=True)
     places, changed = range(len(days)), any(item.clients[0] != item.clients[1] for item in days)
     for axes, name, title in zip(panels, ("clients", "max_mean"), ("client-seconds/h", "max/mean"), strict=True):
-        for side, (label, colour) in enumerate((("in force", COLOURS[1]), ("proposed", GOOD))[: 1 + changed]):
+        for side, (label, colour) in enumerate((("in force", COLOURS[1]), (other, GOOD))[: 1 + changed]):
             values = [getattr(item, name)[side] for item in days]
             axes.plot(places, values, color=colour, marker="o", markersize=3, label=label)
         axes.ticklabel_format(axis="y", useOffset=False, style="plain")
         axes.set_ylabel(title)
     panels[-1].set_xticks(list(places), [item.date[5:] for item in days])
     panels[-1].set_xlabel("held-out days, UTC")
-    panels[0].legend(loc="upper right")
+    plot.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
     return svg(plot)

@@ -47,9 +47,9 @@ _MEANING: Final = {
 class Report:
     """Content of the report: `document` is `thresholds.json`.
 
-    objections: why the sidecars would not adopt the proposal automatically. days: held-out days under the present and
-    the proposed settings. trade_off: all candidates on the held-out days. judged: all recorded days.
-    left_alone: requested parameters that were not searched, with the reason.
+    objections: why the sidecars would not adopt the proposal automatically. days: see `days_of`. trade_off: all
+    candidates on the held-out days. judged: all recorded days. left_alone: requested parameters that were not searched,
+    with the reason.
     """
 
     document: Thresholds
@@ -61,10 +61,10 @@ class Report:
 
 
 def days_of(inputs: EvidenceInput) -> list[DayPair]:
-    """Return the held-out days under the present and the proposed settings, over all initial placements."""
+    """Return the held-out days under the present and the best settings of the search, over all initial placements."""
     before, after = (
         by_day(of_days(inputs.tried.results[item.key], inputs.held_out))
-        for item in (inputs.present, inputs.choice.candidate)
+        for item in (inputs.present, inputs.choice.best)
     )
     return [
         DayPair(
@@ -117,17 +117,19 @@ def page(report: Report) -> str:
     """Return `report.html` as text."""
     document = report.document
     days, changed = document.data.days, document.values != document.previous
+    decision = f"change {document.decision}" if changed else document.decision
     span = f"{numbered(len(days), 'day')}, {days[0] if days else '-'} to {days[-1] if days else '-'}"
     return render(
         "recalibration.html",
         "bundlekeel.recalibration.jobs",
         document=document,
+        decision=decision[:1].upper() + decision[1:],
         created=f"{datetime.fromtimestamp(document.created_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC",
         colour="" if not changed else "warning" if report.objections else "good",
         changed=changed,
         objections=[_objection(item) for item in report.objections],
         how_to_adopt=how_to_adopt(document, report.objections),
-        days_plot=days_plot(report.days),
+        days_plot=days_plot(report.days, "proposed" if changed else "best of the search"),
         trade_off=trade_off_plot(report.trade_off),
         evidence=_evidence(document),
         parameters=_parameters(document),

@@ -163,7 +163,8 @@ def judge(days: Sequence[DayFigures], rules: HistoryRules) -> list[JudgedDay]:
             part = f"{day.coverage:.1%} recorded, longest gap {day.longest_gap_minutes:.0f} min"
             reasons.append(part if day.cycles else "no usable cycle is recorded")
         elif not short:
-            reasons += _lost(day, by_date.get(_day_after(name)))
+            following = (date.fromisoformat(name) + timedelta(days=1)).isoformat()
+            reasons += _lost(day, by_date.get(following))
         verdict = BAD if reasons else PARTIAL if short else GOOD
         if short and not reasons:
             reasons.append(f"{day.coverage:.1%} recorded: the {'first' if name == first else 'last'} day")
@@ -175,10 +176,6 @@ def days_between(first: str, last: str) -> list[str]:
     """Return every day from the first to the last."""
     start, end = date.fromisoformat(first), date.fromisoformat(last)
     return [(start + timedelta(days=number)).isoformat() for number in range((end - start).days + 1)]
-
-
-def _day_after(name: str) -> str:
-    return (date.fromisoformat(name) + timedelta(days=1)).isoformat()
 
 
 def _lost(day: DayFigures, following: DayFigures | None) -> list[str]:

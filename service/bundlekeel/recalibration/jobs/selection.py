@@ -11,7 +11,7 @@ from bundlekeel.model.text_format import figure, numbered
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import GOALS, Choice, TriedCandidates, of_days, worse
 from bundlekeel.recalibration.backtest.run import RECORDED
-from bundlekeel.recalibration.backtest.search import UNMODELLED, SearchSpace
+from bundlekeel.recalibration.backtest.search import NATIVES, UNMODELLED, SearchSpace
 from bundlekeel.recalibration.rules.thresholds import RANGES, TITLES, searched, steps_between
 
 
@@ -104,9 +104,11 @@ def _beyond(tried: TriedCandidates, choice: Choice, held_out: Collection[int], p
     """Explain the candidates that would save more of the goal's measure, but make another measure worse."""
     name, present = GOALS[prefer], of_days(tried.results[tried.present], held_out, RECORDED)
     own = _cost(tried, choice.candidate.key, held_out, name)
-    better = {key: cost for key in tried.results if (cost := _cost(tried, key, held_out, name)) < own}
+    # Pulsar's own classes are no candidates to propose.
+    costs = {key: _cost(tried, key, held_out, name) for key, it in tried.candidates.items() if it.name not in NATIVES}
+    better = {key: cost for key, cost in costs.items() if cost < own}
     if not better:
-        yield f"none of the other {numbered(len(tried.results) - 1, 'tested candidate')} has lower {TITLES[name]}"
+        yield f"none of the other {numbered(len(costs) - 1, 'tested candidate')} has lower {TITLES[name]}"
         return
     refused = {key for key in better if worse(present, of_days(tried.results[key], held_out, RECORDED))}
     if refused:

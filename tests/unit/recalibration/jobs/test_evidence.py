@@ -35,7 +35,7 @@ LOW = "avg_low_threshold_percent"
 LAZY = Candidate(name=f"{LOW} 15 -> 22.5", changes={LOW: 22.5})
 UNEVEN = Candidate(name=f"{LOW} 15 -> 25", changes={LOW: 25.0})
 NATIVE = Candidate(name="TransferShedder", changes={"strategy": "transfer", "compat": "4.2"})
-RESULTS = ((PRESENT, 0.2, 80), (LAZY, 0.2, 32), (UNEVEN, 0.3, 8), (NATIVE, 0.5, 400))
+RESULTS = ((PRESENT, 0.2, 80), (LAZY, 0.2, 32), (UNEVEN, 0.3, 8), (NATIVE, 0.5, 4))
 DECISION = f"{LOW} 15 -> 22.5: 60 % fewer client-seconds (95 %: 60 to 60), balance unchanged (max/mean 1.200)"
 
 
@@ -142,9 +142,9 @@ def test_the_page_begins_with_the_decision() -> None:
     """The first sentence says what to change and what it gains; the page loads nothing and escapes names."""
     judged = [JudgedDay(day=DayFigures(date=DAYS[3]), verdict="bad", reasons=("<b>torn</b>",))]
     text = page(judged=judged)
-    assert re.search(r"<body>.*?<p[^>]*>(.*?)</p>", text, re.DOTALL)[1] == f'<b class="good">{DECISION}.</b>'
+    assert re.search(r"<body>.*?<p[^>]*>(.*?)</p>", text, re.DOTALL)[1] == f'<b class="good">Change {DECISION}.</b>'
     assert re.findall(r"<h2>([^<]*)</h2>", text) == [
-        *("Held-out days", "Trade-off", "Why the gain is not larger", "Evidence", "Thresholds", "Days")
+        *("Held-out days", "Why the gain is not larger", "Trade-off", "Evidence", "Thresholds", "Days")
     ]
     assert text.count("<svg") == 2
     assert not re.search(r'<script|<link|@import|src=|href="[^#]|url\([^#]', text)
@@ -167,6 +167,16 @@ def test_the_json_has_the_content_of_the_page() -> None:
     assert kinds == {"present": "present", LAZY.name: "chosen", UNEVEN.name: "tested", "TransferShedder": "native"}
     assert values["why_not_more"] == list(PROPOSAL.advice)
     assert parsed(json.dumps(values["thresholds"])) == PROPOSAL
+
+
+def test_a_rejected_candidate_is_shown_next_to_the_present_settings() -> None:
+    """The plot of the held-out days then shows why nothing changes, and the first sentence says so."""
+    inputs = evidence_input()
+    kept = replace(inputs, choice=replace(inputs.choice, candidate=PRESENT, decision="keep the present settings"))
+    assert days_of(kept) == list(REPORT.days)
+    text = page(document=replace(SILENT, decision=kept.choice.decision), days=days_of(kept))
+    assert '<b class="">Keep the present settings.</b>' in text
+    assert ">best of the search<" in text and "the best ones of the search." in text
 
 
 def test_adopting_is_told_of_where_something_is_proposed() -> None:

@@ -26,9 +26,9 @@ def test_every_candidate_is_in_the_trade_off() -> None:
 def test_days_have_both_settings_if_they_differ() -> None:
     """Each held-out day is on the axis; without a change there is one line."""
     days = [DayPair(date=f"2026-11-2{number}", clients=(40.0, 20.0), max_mean=(1.2, 1.1)) for number in range(1, 5)]
-    text = days_plot(days)
+    text = days_plot(days, "proposed")
     assert re.findall(r">(11-\d\d)<", text) == ["11-21", "11-22", "11-23", "11-24"]
     assert GOOD in text
-    same = days_plot([DayPair(date="2026-11-21", clients=(40.0, 40.0), max_mean=(1.2, 1.2))])
+    same = days_plot([DayPair(date="2026-11-21", clients=(40.0, 40.0), max_mean=(1.2, 1.2))], "proposed")
     assert GOOD not in same and ">proposed<" not in same
-    assert days_plot([]) == ""
+    assert days_plot([], "proposed") == ""
