@@ -161,7 +161,7 @@ def notified(box: Inbox) -> list[tuple[str, str]]:
 
 
 def check_report(sidecar: Sidecar, bundle: str, brokers: list[str]) -> None:
-    """The journal has one finding with the bundle and both brokers. After the next plan `why` returns its code first."""
+    """The journal has one finding with the bundle and both brokers. After the next plan `why` returns its code."""
     records = [item for item in sidecar.records() if item["kind"] == "finding"]
     assert [(item["code"], item["event"], item["bundles"], item["brokers"]) for item in records] == [
         ("ServedTwice", "appeared", [bundle], brokers)
