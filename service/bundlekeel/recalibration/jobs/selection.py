@@ -105,7 +105,8 @@ def _beyond(tried: TriedCandidates, choice: Choice, held_out: Collection[int], p
     name, present = GOALS[prefer], of_days(tried.results[tried.present], held_out, RECORDED)
     own = _cost(tried, choice.candidate.key, held_out, name)
     # Pulsar's own classes are no candidates to propose.
-    costs = {key: _cost(tried, key, held_out, name) for key, it in tried.candidates.items() if it.name not in NATIVES}
+    keys = (key for key in tried.results if tried.candidates[key].name not in NATIVES)
+    costs = {key: _cost(tried, key, held_out, name) for key in keys}
     better = {key: cost for key, cost in costs.items() if cost < own}
     if not better:
         yield f"none of the other {numbered(len(costs) - 1, 'tested candidate')} has lower {TITLES[name]}"
