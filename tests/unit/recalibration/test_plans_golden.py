@@ -2,7 +2,8 @@
 
 The recorder wrote `golden_history`: runs of the simulator with each strategy, then random inputs, some with `compat`.
 The text has one section per cycle: the hash and the plan; plans longer than `LONGEST` are digests. History files must
-stay readable and plans must stay equal, so both stay as they are: where a cycle fails, change the code.
+stay readable and plans must stay equal, so both stay as they are: where a cycle fails, change the code. Numbers have
+12 digits here, because CPUs with and without AVX-512 differ in the last digit of some.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -50,13 +52,18 @@ FRAMES = [item.frame for item in rebuilt(RECORDS)]
 GOLDEN = [part.split("\n")[1:-1] for part in (HERE / "plans_golden.txt").read_text().split("== ")[1:]]
 
 
+def twelve_digits(text: str) -> str:
+    """Round every number with a decimal point."""
+    return re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda match: f"{float(match[0]):.12g}", text)
+
+
 def as_json(made: Plan) -> str:
     """Every value of a plan without its name, so that a new field does not change the text."""
     values: dict[str, Any] = {name: getattr(made, name) for name in PLAN}
     values["closed"] = sorted(made.closed)
     for name, columns in (("moves", MOVE), ("splits", SPLIT)):
         values[name] = [[getattr(item, column) for column in columns] for item in getattr(made, name)]
-    return json.dumps([values[name] for name in sorted(values)], separators=(",", ":"), default=astuple)
+    return twelve_digits(json.dumps([values[name] for name in sorted(values)], separators=(",", ":"), default=astuple))
 
 
 def section(frame: Frame) -> list[str]:
@@ -111,4 +118,4 @@ def written(record: HistoryRecord) -> list[Any]:
     outcome = record.outcome
     counts = (outcome.planned, outcome.acted, outcome.dropped, outcome.skipped)
     head = (record.epoch, record.cycle, record.wall_ms, record.full, record.base, record.schema)
-    return [*head, outcome.plan_hash, outcome.code, *counts, dumped(outcome.details)]
+    return [*head, outcome.plan_hash, outcome.code, *counts, twelve_digits(dumped(outcome.details))]
