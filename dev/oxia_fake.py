@@ -57,7 +57,7 @@ class Shard:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def keys(self, start: str, end: str) -> list[str]:
-        """Return the keys from `start` to before `end` in Oxia's order; "" is no limit."""
+        """Return the keys from `start` to before `end` in Oxia's order; "": without limit."""
         keys = sorted(self.records, key=order)
         return [
             key for key in keys if (not start or order(key) >= order(start)) and (not end or order(key) < order(end))

@@ -74,7 +74,7 @@ def of_two_clusters(folder: Path) -> None:
     ParquetStore(folder, "west").publish(2, 1, cycles)
 
 
-# What can be wrong with a history: how to spoil it, and what the refusal says.
+# Faults of a history: a function that makes the fault, and the text of the refusal.
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn file": (
         poisoned("torn"),

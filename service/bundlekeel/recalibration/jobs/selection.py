@@ -104,7 +104,7 @@ def _beyond(tried: TriedCandidates, choice: Choice, held_out: Collection[int], p
     """Explain the candidates that would save more of the goal's measure, but make another measure worse."""
     name, present = GOALS[prefer], of_days(tried.results[tried.present], held_out, RECORDED)
     own = _cost(tried, choice.candidate.key, held_out, name)
-    # Pulsar's own classes are no candidates to propose.
+    # Pulsar's own classes are never proposed.
     keys = (key for key in tried.results if tried.candidates[key].name not in NATIVES)
     costs = {key: _cost(tried, key, held_out, name) for key in keys}
     better = {key: cost for key, cost in costs.items() if cost < own}
