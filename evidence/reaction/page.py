@@ -44,8 +44,9 @@ TURNING_HEADER = (
     *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
 )
 TURN_SECONDS = 90.0
-# The page shows runs on this release.
+# All tables but one show runs on this release.
 RELEASE = RELEASES["4.2"]
+NEWER = Options(release=RELEASES["5.0"])
 TURNING = Options(release=RELEASE, turn_seconds=TURN_SECONDS)
 QUIET = Options(release=RELEASE, quiet_seconds=100.0)
 Row = tuple[str, ...]
@@ -149,6 +150,7 @@ def page(raw: Path = RAW) -> str:
         "",
         "![max/mean over time](reaction.svg)",
         "",
+        *_newer(raw),
         *_quiet(raw),
         *_turning(raw),
         "## Brokers' settings that differ from stock",
@@ -181,6 +183,24 @@ _CONDITIONS = (
     "a row that ended uneven does not show whether the shedder was slow or had reached its aim, nor why a run made no "
     "moves."
 )
+
+
+def _newer(raw: Path) -> list[str]:
+    pairs = _pairs_of(raw, NEWER.variant)
+    if not pairs:
+        return []
+    method = (
+        f"The same step on Pulsar {NEWER.release.version}. There the settings of AvgShedder are the defaults of the "
+        "modular load manager."
+    )
+    return [
+        f"## The step on Pulsar {NEWER.release.line}",
+        "",
+        *textwrap.wrap(method, 118),
+        "",
+        *table(HEADER, [summary_row(contender, results) for contender, results in pairs]),
+        "",
+    ]
 
 
 def _quiet(raw: Path) -> list[str]:

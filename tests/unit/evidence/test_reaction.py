@@ -32,6 +32,7 @@ from evidence.reaction.observer import Observer
 from evidence.reaction.page import (
     END,
     MARK,
+    NEWER,
     QUIET,
     TURNING,
     load,
@@ -224,6 +225,15 @@ def test_a_load_that_changes_its_place_has_a_section_of_its_own(tmp_path: Path) 
     assert results_of(contender, raw=tmp_path) == []
     assert results_of(contender, TURNING.variant, tmp_path) == [turning]
     assert "| AvgShedder | modular | as its authors set it | 1.50 | 75 % | 2 | 0.80 | 1.20 | 0 | 1 |" in page(tmp_path)
+
+
+def test_runs_on_pulsar_5_have_a_section_of_their_own(tmp_path: Path) -> None:
+    contender = BY_NAME["native-avg-stock"]
+    assert "5.0" not in page(tmp_path)
+    save(_result(even_seconds=12.0), path_of(contender, 1, NEWER.variant, tmp_path))
+    assert results_of(contender, raw=tmp_path) == []
+    section = page(tmp_path).partition("## The step on Pulsar 5.0\n")[2].partition("\n## ")[0]
+    assert "| AvgShedder | modular | as its authors set it | 12 | 2 |" in section
 
 
 def test_a_step_under_a_quiet_leader_has_a_section_of_its_own(tmp_path: Path) -> None:
