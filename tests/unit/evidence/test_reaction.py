@@ -239,9 +239,11 @@ def test_runs_on_pulsar_5_have_a_section_of_their_own(tmp_path: Path) -> None:
 def test_a_step_under_a_quiet_leader_has_a_section_of_its_own(tmp_path: Path) -> None:
     contender = BY_NAME["ours-modular-stock"]
     assert "running and quiet" not in page(tmp_path)
-    save(_result(even_seconds=12.0, end_ratio=1.06, revision="abc"), path_of(contender, 1, QUIET.variant, tmp_path))
+    for number, even in ((1, 12.0), (2, None)):
+        result = _result(number=number, even_seconds=even, end_ratio=1.06 * number, revision="abc")
+        save(result, path_of(contender, number, QUIET.variant, tmp_path))
     assert results_of(contender, raw=tmp_path) == []
-    assert "| Bundlekeel | modular | stock | 1 | abc | 3.0 | 12 | 900 | 1.06 | 2 |" in page(tmp_path)
+    assert "| Bundlekeel | modular | stock | 3.0 | 12 / - | 900 | 1.06 / 2.12 | 2 | abc |" in page(tmp_path)
 
 
 def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:
