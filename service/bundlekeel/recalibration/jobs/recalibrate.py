@@ -22,7 +22,7 @@ from bundlekeel.planning.costs import CpuCosts
 from bundlekeel.recalibration.backtest import Candidate
 from bundlekeel.recalibration.backtest.choice import TriedCandidates, choose, ranked, split_days
 from bundlekeel.recalibration.backtest.run import RECORDED
-from bundlekeel.recalibration.backtest.search import SearchSpace, natives, search
+from bundlekeel.recalibration.backtest.search import SearchSpace, natives, pilot_days, search
 from bundlekeel.recalibration.history.frames import restored
 from bundlekeel.recalibration.history.ports import NAME
 from bundlekeel.recalibration.jobs import backtest, quality
@@ -93,7 +93,9 @@ def recalibrate(
     excluded = find_excluded(space)
     for name, why in excluded.items():
         tell(f"{name} is not changed: {why}")
-    runs = Runs(spark, inputs, progress, rounds=1 + options.search.rounds)
+    first = set(pilot_days([day_number(name) for name in split_days(dates, options.search.held_out)[0]]))
+    pilot = replace(inputs, periods=[item for item in inputs.periods if day_number(item.date) in first])
+    runs = Runs(spark, inputs, pilot, progress, rounds=1 + options.search.rounds)
     evidence = search_and_choose(runs, space, options, data_of(judged, dates), cluster)
     return write_results(options, evidence, judged, excluded)
 
@@ -145,11 +147,13 @@ def present_state(digest: DataFrame) -> tuple[Parameters, CpuCosts]:
 class Runs:
     """Runs candidates through all days and keeps their measures.
 
-    `results`: measures by candidate key, then by run and day. `rounds`: highest number of rounds of the search.
+    `first`: only the first days of the search. `results`: measures by candidate key, then by run and day. `rounds`:
+    highest number of rounds of the search.
     """
 
     spark: SparkSession
     inputs: backtest.BacktestInputs
+    first: backtest.BacktestInputs
     progress: Progress
     rounds: int
     round: int = 0
@@ -166,6 +170,11 @@ class Runs:
         self.progress.tell(f"{len(candidates)} candidates in {time.monotonic() - started:.0f} s")
         return {item.key: self.results[item.key] for item in candidates}
 
+    def pilot(self, candidates: Sequence[Candidate]) -> backtest.Results:
+        """Run candidates through the first days of the search. Returns their measures, which are not kept."""
+        self.progress.begin(f"search, first days of {numbered(len(candidates), 'candidate')}")
+        return backtest.run_candidates(self.spark, candidates, (RECORDED,), self.first)
+
     def add(self, candidates: Sequence[Candidate], placements: Sequence[int], step: str) -> None:
         """Run these candidates from these placements, and add their measures to `results`."""
         self.progress.begin(step)
@@ -178,7 +187,14 @@ def search_and_choose(runs: Runs, space: SearchSpace, options: Options, data: Da
     depth = options.search
     train, held_out = ({day_number(name): name for name in names} for names in split_days(data.days, depth.held_out))
     tried = search(
-        space, runs, days=train, prefer=depth.prefer, points=depth.points, rounds=depth.rounds, keep=depth.keep
+        space,
+        runs,
+        days=train,
+        prefer=depth.prefer,
+        points=depth.points,
+        rounds=depth.rounds,
+        keep=depth.keep,
+        pilot=runs.pilot,
     )
     best, present = ranked(tried, train, depth.prefer, seed=depth.seed)[0], tried.candidates[tried.present]
     classes = natives()

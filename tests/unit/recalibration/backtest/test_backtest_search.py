@@ -23,7 +23,16 @@ from bundlekeel.recalibration.backtest.choice import (
 )
 from bundlekeel.recalibration.backtest.intervals import chance, measures_of
 from bundlekeel.recalibration.backtest.measures import ByRunDay
-from bundlekeel.recalibration.backtest.search import NATIVES, PRESENT, SearchSpace, grid, natives, neighbours, search
+from bundlekeel.recalibration.backtest.search import (
+    NATIVES,
+    PRESENT,
+    SearchSpace,
+    grid,
+    natives,
+    neighbours,
+    pilot_days,
+    search,
+)
 from bundlekeel.recalibration.rules.thresholds import RANGES, searched, steps_between
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
@@ -99,6 +108,28 @@ class TestSearch:
         changed = [item for item in tried.candidates.values() if "overloaded_threshold_percent" in item.changes]
         assert changed and {item.key for item in changed} <= first
         assert any(item.key not in first for item in tried.candidates.values())
+
+    def test_a_pilot_leaves_few_candidates(self) -> None:
+        """The first days exclude most candidates, and each one without effect. The best one is found nevertheless."""
+        space = replace(SPACE, requested=(*SPACE.requested, "overloaded_threshold_percent"))
+        answers, first = Answers(), Answers()
+
+        def pilot(candidates: Sequence[Candidate]) -> Mapping[str, ByRunDay]:
+            rows = first(candidates).items()
+            return {key: {row: days[row] for row in days if row[1] in pilot_days(DAYS)} for key, days in rows}
+
+        tried = search(space, answers, days=DAYS, prefer="calm", rounds=4, keep=3, pilot=pilot)
+        best = ranked(tried, DAYS, "calm")[0].params(BASE)
+        assert (best.avg_low_threshold_percent, best.move_price) == (30.0, pytest.approx(50 * 1.25**3))
+        assert PRESENT.key in tried.results and set(answers.asked) == set(tried.results)
+        assert len(first.asked) == len(set(first.asked)) == len(tried.candidates)
+        assert set(answers.asked) < set(first.asked) and 2 * len(answers.asked) <= len(first.asked)
+        assert not any("overloaded_threshold_percent" in key for key in answers.asked)
+
+    @pytest.mark.parametrize(("count", "first"), [(1, 1), (2, 1), (7, 1), (10, 2)])
+    def test_days_of_the_pilot(self, count: int, first: int) -> None:
+        """A fifth of the days, at least one."""
+        assert pilot_days(range(count)) == tuple(range(first))
 
     def test_held_out_days_are_not_looked_at(self) -> None:
         """The search is the same for any values of the held-out days."""
