@@ -36,8 +36,7 @@ from bundlekeel.recalibration.backtest.choice import choose, of_days, ranked
 from bundlekeel.recalibration.backtest.intervals import measures_of
 from bundlekeel.recalibration.backtest.measures import RunDay
 from bundlekeel.recalibration.backtest.run import DAY_MS, RECORDED
-from bundlekeel.recalibration.backtest.search import SearchSpace, natives, pilot_days, search
-from bundlekeel.recalibration.jobs.selection import SearchDepth
+from bundlekeel.recalibration.backtest.search import SearchDepth, SearchSpace, natives, pilot_days, search
 from bundlekeel.recalibration.rules.thresholds import EQUAL, MEASURES, AdoptionRules
 from dev.history_families import FAMILIES, generated
 from dev.history_model import START_MS, World, dense
@@ -118,12 +117,9 @@ def calibrate(commit: str, number: int) -> WorldResult:
     tried = search(
         SearchSpace(base=WORLD.params, reach=AdoptionRules().max_steps),
         lambda candidates: runs.run(candidates, SEARCHED[-1]),
+        lambda candidates: runs.run(candidates, pilot_days(SEARCHED)[-1]),
         days=SEARCHED,
-        prefer=depth.prefer,
-        points=depth.points,
-        rounds=depth.rounds,
-        keep=depth.keep,
-        pilot=lambda candidates: runs.run(candidates, pilot_days(SEARCHED)[-1]),
+        depth=depth,
     )
     best, present = ranked(tried, SEARCHED, depth.prefer)[0], tried.candidates[tried.present]
     finalists = list({item.key: item for item in (present, best)}.values())

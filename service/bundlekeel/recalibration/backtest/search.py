@@ -15,7 +15,7 @@ import numpy as np
 
 from bundlekeel.model.parameters import Parameters, compat_defaults, defaults
 from bundlekeel.model.text_format import figure
-from bundlekeel.recalibration.backtest.choice import TriedCandidates, ranked
+from bundlekeel.recalibration.backtest.choice import Day, TriedCandidates, ranked
 from bundlekeel.recalibration.backtest.measures import ByRunDay, Candidate, Value
 from bundlekeel.recalibration.rules.thresholds import RANGES, searched, stepped, steps_between
 
@@ -101,6 +101,26 @@ class SearchSpace:
         return -down, up
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchDepth:
+    """Depth of a search.
+
+    `points`: number of values of each parameter in the first round. `rounds`: number of rounds after that. `keep`:
+    number of best candidates that a round starts from. `held_out`: share of the days that the search does not use.
+    `placements`: initial placements of bundles with which the best candidate is judged. `names`: parameters to test;
+    empty: all. `prefer`: `calibration.prefer`.
+    """
+
+    points: int = 3
+    rounds: int = 2
+    keep: int = 1
+    held_out: float = 0.3
+    placements: int = 3
+    names: tuple[str, ...] = ()
+    prefer: str = "calm"
+    seed: int = 0
+
+
 PRESENT: Final = Candidate(name="present")
 
 
@@ -147,42 +167,33 @@ def neighbours(
 
 
 def search(
-    space: SearchSpace,
-    evaluate: Evaluate,
-    *,
-    days: Collection[int],
-    prefer: str,
-    points: int = 3,
-    rounds: int = 2,
-    keep: int = 1,
-    pilot: Evaluate | None = None,
+    space: SearchSpace, evaluate: Evaluate, pilot: Evaluate, *, days: Collection[int], depth: SearchDepth
 ) -> TriedCandidates:
-    """Test the grid, then `rounds` times the neighbours of the `keep` best candidates, and these combined.
+    """Test the grid, then `depth.rounds` times the neighbours of the `depth.keep` best candidates, and these combined.
 
     `days`: days that the search uses (others are held out). Neighbours differ by several steps in the first round and
-    by one in the last. `pilot` measures candidates on the first days (`pilot_days`); `evaluate` is then called for the
-    best `PILOT_KEEPS` of each round, and the others have no results. None: all candidates are evaluated. Each is tested
-    once. A parameter without effect is not changed after the grid.
+    by one in the last. `pilot` measures each candidate once, on the first days (`pilot_days`). Then `evaluate` measures
+    the best `PILOT_KEEPS` of each round on all days; the others have no results. A parameter without effect in the
+    pilot is not changed after the grid.
     """
     tried = short = TriedCandidates(present=PRESENT.key)
-    new = _distinct([PRESENT, *grid(space, points=points)])
-    for number in range(rounds + 1):
+    new = _distinct([PRESENT, *grid(space, points=depth.points)])
+    for number in range(depth.rounds + 1):
         if number:
-            best, idle = _without_equals(ranked(tried, days, prefer), tried)[:keep], _idle(short)
-            steps = float(2 ** (rounds - number))
+            best, idle = _without_equals(ranked(tried, days, depth.prefer), tried)[: depth.keep], _idle(short)
+            steps = float(2 ** (depth.rounds - number))
             combined = [_candidate(space, {**other.changes, **one.changes}) for one, other in combinations(best, 2)]
             around = [other for candidate in best for other in neighbours(candidate, space, steps=steps, without=idle)]
             new = [item for item in _distinct([*combined, *around]) if item.key not in short.results]
-        if new and pilot is not None:
+        if new:
             short = short.with_results(new, pilot(new))
-            new = _promising(short, new, days, prefer)
+            new = _promising(short, new, days, depth.prefer)
         if new:
             tried = tried.with_results(new, evaluate(new))
-        short = tried if pilot is None else short
     return replace(tried, candidates=short.candidates)
 
 
-def pilot_days(days: Collection[int]) -> tuple[int, ...]:
+def pilot_days(days: Collection[Day]) -> tuple[Day, ...]:
     """Return the first days of the search, on which all candidates are tested: `PILOT_SHARE` of them, at least one."""
     return tuple(sorted(days)[: max(1, round(PILOT_SHARE * len(days)))])
 
@@ -192,8 +203,7 @@ def _promising(short: TriedCandidates, new: Sequence[Candidate], days: Collectio
 
     A candidate that has exactly the results of a better one, or of the present settings, has no effect of its own.
     """
-    keys = {item.key for item in new}
-    best = [item for item in _without_equals(ranked(short, days, prefer), short) if item.key in keys]
+    best = [item for item in _without_equals(ranked(short, days, prefer), short) if item in new]
     present = [item for item in new if item.key == short.present]
     return _distinct([*present, *best[: math.ceil(PILOT_KEEPS * len(new))]])
 

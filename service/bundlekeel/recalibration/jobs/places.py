@@ -71,9 +71,8 @@ class OutputFolder:
         TIME is the modification time of the newest file. The originals stay, because sidecars may read them now.
         """
         with self._answering():
-            existing = {
-                info.base_name: info.mtime for info in self._fs.get_file_info(self._all(folder)) if info.is_file
-            }
+            files = self._fs.get_file_info(pafs.FileSelector(self._at(folder), allow_not_found=True))
+            existing = {info.base_name: info.mtime for info in files if info.is_file}
         times = {name: existing[name] for name in names if name in existing}
         if not times:
             return ""
@@ -82,9 +81,6 @@ class OutputFolder:
         for name in times:
             self.write(f"{copy}/{name}", self.read(f"{folder}/{name}"))
         return below(self.uri, copy)
-
-    def _all(self, folder: str) -> pafs.FileSelector:
-        return pafs.FileSelector(self._at(folder), allow_not_found=True)
 
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"

@@ -93,8 +93,8 @@ def recalibrate(
     excluded = find_excluded(space)
     for name, why in excluded.items():
         tell(f"{name} is not changed: {why}")
-    first = set(pilot_days([day_number(name) for name in split_days(dates, options.search.held_out)[0]]))
-    pilot = replace(inputs, periods=[item for item in inputs.periods if day_number(item.date) in first])
+    first = pilot_days(split_days(dates, options.search.held_out)[0])
+    pilot = replace(inputs, periods=backtest.usable(history, first))
     runs = Runs(spark, inputs, pilot, progress, rounds=1 + options.search.rounds)
     evidence = search_and_choose(runs, space, options, data_of(judged, dates), cluster)
     return write_results(options, evidence, judged, excluded)
@@ -147,8 +147,7 @@ def present_state(digest: DataFrame) -> tuple[Parameters, CpuCosts]:
 class Runs:
     """Runs candidates through all days and keeps their measures.
 
-    `first`: only the first days of the search. `results`: measures by candidate key, then by run and day. `rounds`:
-    highest number of rounds of the search.
+    `first`: the first days of the search. `results`: by candidate key, then by run and day. `rounds`: the most rounds.
     """
 
     spark: SparkSession
@@ -163,10 +162,10 @@ class Runs:
         """Run a round of the search, from the recorded owners. Returns the measures of these candidates."""
         self.round += 1
         started, names = time.monotonic(), {name for item in candidates for name in item.changes}
-        grid = " (the grid)" if self.round == 1 else ""
+        where = f"round {self.round} of {self.rounds}"
         text = f"{numbered(len(candidates), 'candidate')}, other {some(sorted(names))}"
-        self.progress.tell(f"round {self.round} of {self.rounds}{grid}: {text}")
-        self.add(candidates, (RECORDED,), f"search, round {self.round} of {self.rounds}")
+        self.progress.tell(f"{where}{' (the grid)' if self.round == 1 else ''}: {text}")
+        self.add(candidates, (RECORDED,), f"search, {where}")
         self.progress.tell(f"{len(candidates)} candidates in {time.monotonic() - started:.0f} s")
         return {item.key: self.results[item.key] for item in candidates}
 
@@ -186,16 +185,7 @@ def search_and_choose(runs: Runs, space: SearchSpace, options: Options, data: Da
     """Search, judge the best candidate by the held-out days, and collect the evidence for `thresholds.json`."""
     depth = options.search
     train, held_out = ({day_number(name): name for name in names} for names in split_days(data.days, depth.held_out))
-    tried = search(
-        space,
-        runs,
-        days=train,
-        prefer=depth.prefer,
-        points=depth.points,
-        rounds=depth.rounds,
-        keep=depth.keep,
-        pilot=runs.pilot,
-    )
+    tried = search(space, runs, runs.pilot, days=train, depth=depth)
     best, present = ranked(tried, train, depth.prefer, seed=depth.seed)[0], tried.candidates[tried.present]
     classes = natives()
     runs.add(classes, range(depth.placements), "Pulsar's own classes")

@@ -16,13 +16,13 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import share
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import TriedCandidates, choose, ranked
-from bundlekeel.recalibration.backtest.search import PRESENT, UNMODELLED, SearchSpace
+from bundlekeel.recalibration.backtest.search import PRESENT, UNMODELLED, SearchDepth, SearchSpace
 from bundlekeel.recalibration.jobs import report
 from bundlekeel.recalibration.jobs.__main__ import main, parser
 from bundlekeel.recalibration.jobs.evidence import EvidenceInput, thresholds_of
 from bundlekeel.recalibration.jobs.report import Report, as_json, days_of, how_to_adopt, meanings, points_of
 from bundlekeel.recalibration.jobs.rules import DayFigures, JudgedDay
-from bundlekeel.recalibration.jobs.selection import SearchDepth, check_searchable, explain_limits, find_excluded
+from bundlekeel.recalibration.jobs.selection import check_searchable, explain_limits, find_excluded
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules, Data, Objection, checked
 from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, parsed
 
