@@ -23,12 +23,12 @@ BOTH := -n 2 --dist worksteal
 NIGHT = --hypothesis-profile random --hypothesis-seed=$(SEED) $(if $(SHARD),--shard $(SHARD))
 
 CLUSTERS := modular extensible chaos quotas demo
-# The same on Pulsar 5.0: one by day, all at night.
-NEWER := $(addsuffix -5.0,$(CLUSTERS))
+# The same on Pulsar 5.0: one by day, all and their long forms at night.
+NEWER := $(addsuffix -5.0,$(CLUSTERS) long)
 # Short ones last, so that two end at nearly the same time.
 COMPUTING := unit laws page kubernetes spark parity simulation watch chart-files chart
 
-.PHONY: all check one-by-one gate $(CLUSTERS) $(NEWER) nightly-5.0 $(COMPUTING) history page-build page-cluster nightly-long nightly-laws
+.PHONY: all check one-by-one gate long $(CLUSTERS) $(NEWER) nightly-5.0 $(COMPUTING) history page-build page-cluster nightly-long nightly-laws
 
 all: one-by-one $(COMPUTING)
 
@@ -63,6 +63,10 @@ quotas:
 
 demo:
 	@$(call pytest,$@,3,$(DAY) tests/e2e,$(AGAIN))
+
+# On 4.2 these are part of `nightly-long`.
+long:
+	@$(call pytest,$@,120,$(NIGHT) -m nightly tests/integration tests/extensible tests/chaos tests/quotas tests/e2e)
 
 $(NEWER): %-5.0:
 	@PULSAR=5.0 $(MAKE) --no-print-directory -f dev/suites.mk $*

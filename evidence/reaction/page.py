@@ -44,8 +44,9 @@ TURNING_HEADER = (
     *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
 )
 TURN_SECONDS = 90.0
-# The page shows runs on this release.
+# All tables but one show runs on this release.
 RELEASE = RELEASES["4.2"]
+NEWER = Options(release=RELEASES["5.0"])
 TURNING = Options(release=RELEASE, turn_seconds=TURN_SECONDS)
 QUIET = Options(release=RELEASE, quiet_seconds=100.0)
 Row = tuple[str, ...]
@@ -127,6 +128,12 @@ def _of_runs(values: Iterable[float | None], form: str = ".2f") -> str:
     return " / ".join(dict.fromkeys("-" if value is None else f"{value:{form}}" for value in figures))
 
 
+def _each(values: Iterable[str]) -> str:
+    """Return the values of all runs; one value if all are equal."""
+    texts = list(values)
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
+
+
 def page(raw: Path = RAW) -> str:
     """Return the text of docs/reference/reaction.md; contenders without a run that counts are omitted."""
     pairs = _pairs_of(raw)
@@ -149,6 +156,7 @@ def page(raw: Path = RAW) -> str:
         "",
         "![max/mean over time](reaction.svg)",
         "",
+        *_newer(raw),
         *_quiet(raw),
         *_turning(raw),
         "## Brokers' settings that differ from stock",
@@ -183,6 +191,24 @@ _CONDITIONS = (
 )
 
 
+def _newer(raw: Path) -> list[str]:
+    pairs = _pairs_of(raw, NEWER.variant)
+    if not pairs:
+        return []
+    method = (
+        f"The same step on Pulsar {NEWER.release.version}. There the settings of AvgShedder are the defaults of the "
+        "modular load manager."
+    )
+    return [
+        f"## The step on Pulsar {NEWER.release.line}",
+        "",
+        *textwrap.wrap(method, 118),
+        "",
+        *table(HEADER, [summary_row(contender, results) for contender, results in pairs]),
+        "",
+    ]
+
+
 def _quiet(raw: Path) -> list[str]:
     pairs = _pairs_of(raw, QUIET.variant)
     if not pairs:
@@ -191,23 +217,24 @@ def _quiet(raw: Path) -> list[str]:
         f"The balancer runs for {QUIET.quiet_seconds:.0f} s while all topics have the same rate. Then the topics of "
         f"one broker get nearly all of the traffic (Zipf {step.ZIPF:g}), and each of the others {step.LEAST_RATE:g} "
         "msg/s, without a move. The clock starts at this step. The load is that of the last "
-        f"{STEP_RATE_SECONDS:.0f} s. Each broker uses about half of its quarter of a core without traffic. So its CPU "
-        "use, which Bundlekeel balances, differs less than the rates in max/mean."
+        f"{STEP_RATE_SECONDS:.0f} s. Cells: the runs in their order. Each broker uses about half of its quarter of a "
+        "core without traffic. So its CPU use, which Bundlekeel balances, differs less than the rates in max/mean."
     )
     header = (
-        *("balancer", "mode", "settings", "run", "revision", "first move, s", "seconds to even"),
-        *("watched, s", "max/mean after", "moves"),
+        *("balancer", "mode", "settings", "first move, s", "seconds to even"),
+        *("watched, s", "max/mean after", "moves", "revision"),
     )
     rows = [
         (
-            *(contender.title, contender.mode, contender.statistics, str(result.number), result.revision),
-            f"{min(move.at_seconds for move in result.moves):.1f}" if result.moves else "-",
-            "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
-            f"{result.within_seconds:.0f}",
-            *(f"{result.end_ratio:.2f}", str(len(result.moves))),
+            *(contender.title, contender.mode, contender.statistics),
+            _each(f"{min(move.at_seconds for move in run.moves):.1f}" if run.moves else "-" for run in results),
+            _each("-" if run.even_seconds is None else f"{run.even_seconds:.0f}" for run in results),
+            _each(f"{run.within_seconds:.0f}" for run in results),
+            _each(f"{run.end_ratio:.2f}" for run in results),
+            _each(str(len(run.moves)) for run in results),
+            _each(run.revision for run in results),
         )
         for contender, results in pairs
-        for result in results
     ]
     return [
         "## A step under a leader that is running and quiet",

@@ -297,6 +297,7 @@ async def test_scalable_topics_of_a_bundle(metadata: ZkMetadata, store: KazooCli
         await asyncio.sleep(0.1)
     assert await topics()
     assert await metadata.segments("topic://t/ns/hot") == segments
+    assert await metadata.segments("topic://t/ns/a/b") == ["persistent://t/ns/a/b"]
     assert await metadata.partitions(segments[0]) == 0
 
 

@@ -215,7 +215,8 @@ class MemoryMetadata:
     async def segments(self, topic: str) -> list[str]:
         self._enter()
         names = [text for text in sorted(self.topic_names) if text.startswith("segment://")]
-        return [text for text in names if str(parse_topic(text).scalable_topic) == topic]
+        own = [text for text in names if str(parse_topic(text).scalable_topic) == topic]
+        return sorted({*own, *(item.name for item in self.scalable if str(item.topic) == topic)})
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         self._enter()

@@ -146,6 +146,10 @@ class DoubleService:
             else:
                 report.served = replace(report.served, brokers=tuple(sorted(report.unconfirmed)))
 
+    def names(self, broker: str) -> bool:
+        """Return whether a report names this broker."""
+        return any(broker in report.unconfirmed for report in self._reports.values())
+
     def reports(self, now_ms: int) -> tuple[ServedTwice, ...]:
         """Return the reports at this time, by bundle."""
         current = [

@@ -14,6 +14,7 @@ BundlekeelError
   AdminApiError        a broker's admin API call; `status`, `url`, `reason`
     AdminTimeout       the outcome is unknown: read the ownership again before a retry
     AdminUnreachable   the request was certainly not sent: retry
+    ConnectionRefused  no process accepts connections at the broker's address
     AdminUnauthorized  401: credentials or rights are missing
     AdminRefused       4xx: the broker rejected the request (404, 409, 412)
     AdminFault         5xx, 408, 429 or 499: the outcome is unknown
@@ -130,6 +131,10 @@ class AdminTimeout(AdminApiError):
 
 class AdminUnreachable(AdminApiError):
     """No connection could be made: the request was not sent."""
+
+
+class ConnectionRefused(AdminUnreachable):
+    """The host refused the connection: no process accepts connections at the broker's address."""
 
 
 class AdminUnauthorized(AdminApiError):

@@ -16,6 +16,7 @@ from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN
 from bundlekeel.model.calls import reads
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.errors import NotFound, StoreError
+from bundlekeel.model.names import SCALABLE_DOMAINS
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Peers
@@ -111,6 +112,8 @@ class QuotaService:
             sentences = [*_group_text(row), *(item.detail for item in row.defects)]
             sentences += [f"was, or is to be, written: {item}" for item in row.planned]
             return _answer(name, "group", name, sentences, codes)
+        if name.startswith(tuple(f"{domain}://" for domain in SCALABLE_DOMAINS)):
+            raise NotFound(f"quota groups do not limit scalable topics such as {name}")
         topic = topic_of(name if "://" in name else f"persistent://{name}")
         answer = None if here else await self._by_leader(topic)
         return answer or await self._why_topic(topic)

@@ -52,6 +52,7 @@ from bundlekeel.requests.doctor_checks import (
     jvm_check,
     live_loads_check,
     migration_check,
+    segment_checks,
     unmatched_checks,
 )
 from bundlekeel.requests.takeover import NO_LEADER, SET_PLACEMENT, unknown_namespaces, why_nothing_balances
@@ -110,6 +111,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     checks += [await _members(context), _hosts(context), await migration_check(context.metadata)]
     if checks[-1].severity == "error" and not checks[-1].ok:
         return checks
+    checks += await segment_checks(context.metadata)
     picture, check = await _picture(context, within)
     checks.append(check)
     if picture is None:

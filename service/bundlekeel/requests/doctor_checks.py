@@ -110,6 +110,15 @@ async def migration_check(metadata: Metadata) -> Check:
     return Check.failed(name, detail, fix)
 
 
+async def segment_checks(metadata: Metadata) -> list[Check]:
+    """Check that layouts of scalable topics can be read: without them no split or merge by Pulsar is noticed."""
+    try:
+        await metadata.layouts()
+    except StoreError as error:
+        return [Check.warned("scalable topics", str(error), "grant read below /topics to this identity")]
+    return []
+
+
 def _bundle(document: Document) -> str:
     return unquote(document.path.rpartition("/")[2])
 

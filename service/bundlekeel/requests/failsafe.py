@@ -22,10 +22,9 @@ from typing import Any, Final, Literal
 from bundlekeel.leader.state.documents import LeaderState, decode_state
 from bundlekeel.leader.state.shared_state import STATE
 from bundlekeel.leader.state.takeover_record import FAILSAFE, TakeoverRecord, encode_look
-from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StaleWrite, StoreError
 from bundlekeel.model.text_format import numbered
-from bundlekeel.ports import Clock, Coordination, Metadata
+from bundlekeel.ports import Clock, Coordination
 from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, handback, read_record
 
 CONFIRM_SECONDS: Final = 60.0
@@ -153,26 +152,11 @@ async def judge(
         called_off = _changed(activity, await read_activity(coordination, clock))
         if called_off is not None:
             raise _CalledOff(called_off)
-        await _demand_no_migration(brokers.metadata)
 
     try:
         return await _restore(brokers, activity, why, terms, look_again)
     except _CalledOff as error:
         return error.judgement
-
-
-async def _demand_no_migration(metadata: Metadata) -> None:
-    """Raise StoreMigrated while the brokers move their metadata to another store.
-
-    Afterwards the brokers write what the job requests to the new store, so it may restore. If the state of a migration
-    is unreadable, it may, too: then no sidecar completes a cycle.
-    """
-    try:
-        migration = await metadata.migration()
-    except StoreError:
-        return
-    if migration.code is Code.STORE_MIGRATING:
-        migration.demand_writable()
 
 
 async def _record_look(coordination: Coordination, wall_ms: int) -> None:

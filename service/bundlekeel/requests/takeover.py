@@ -210,7 +210,9 @@ async def handback(
     """Restore the settings from before the takeover, verify each broker, and close the takeover's record.
 
     Returns None if there is no takeover to undo. Two calls at the same time do no harm. `deadman`: the failsafe job
-    calls. `look_again`: awaited right before each write to a broker; an error that it raises ends the handback."""
+    calls. `look_again`: awaited right before each write to a broker; an error that it raises ends the handback. Raises
+    StoreMigrated while a migration of the metadata store is in progress."""
+    await _demand_no_migration(context.metadata)
     stored = await read_record(context.coordination)
     if stored is None:
         return None
@@ -255,10 +257,28 @@ async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], s
 
 
 async def _put(context: TakeoverContext, key: str, value: str | None, look_again: LookAgain = no_look) -> None:
+    async def look() -> None:
+        await look_again()
+        await _demand_no_migration(context.metadata)
+
     if value is None:
-        await context.commands.delete_dynamic(key, permit=by_person, look_again=look_again)
+        await context.commands.delete_dynamic(key, permit=by_person, look_again=look)
     else:
-        await context.commands.set_dynamic(key, value, permit=by_person, look_again=look_again)
+        await context.commands.set_dynamic(key, value, permit=by_person, look_again=look)
+
+
+async def _demand_no_migration(metadata: Metadata) -> None:
+    """Raise StoreMigrated while the brokers move their metadata to another store.
+
+    Afterwards the brokers write requested settings to the new store. An unreadable state does not prevent a handback:
+    no sidecar completes a cycle then.
+    """
+    try:
+        migration = await metadata.migration()
+    except StoreError:
+        return
+    if migration.code is Code.STORE_MIGRATING:
+        migration.demand_writable()
 
 
 def _without_ours(record: TakeoverRecord, stored: str) -> str | None:

@@ -108,7 +108,10 @@ def test_suites_on_clusters_run_on_each_release(table: Path, monkeypatch: pytest
     """All of them at night, one by day; their rows name the release."""
     both = [line for line in commands("one-by-one", "nightly-5.0") if "-m dev.suite" in line]
     names = [re.search(r"dev.suite +(?:--\w+ +)*([\w-]+) ", line) for line in both]
-    assert [name[1] for name in names if name] == [*CLUSTERS, "demo", *CLUSTERS]
+    assert [name[1] for name in names if name] == [*CLUSTERS, "demo", *CLUSTERS, "long"]
+    # The long forms of all these suites.
+    folders = {folder for line in both[: len(CLUSTERS)] for folder in re.findall(r" tests/\w+", line)}
+    assert " -m nightly " in both[-1] and folders == set(re.findall(r" tests/\w+", both[-1]))
     monkeypatch.setenv("PULSAR", "5.0")
     assert suite.main(["extensible", "1", *SOUND]) == 0
     assert table.read_text().startswith("extensible 5.0 ")

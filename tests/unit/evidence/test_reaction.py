@@ -32,6 +32,7 @@ from evidence.reaction.observer import Observer
 from evidence.reaction.page import (
     END,
     MARK,
+    NEWER,
     QUIET,
     TURNING,
     load,
@@ -226,12 +227,23 @@ def test_a_load_that_changes_its_place_has_a_section_of_its_own(tmp_path: Path) 
     assert "| AvgShedder | modular | as its authors set it | 1.50 | 75 % | 2 | 0.80 | 1.20 | 0 | 1 |" in page(tmp_path)
 
 
+def test_runs_on_pulsar_5_have_a_section_of_their_own(tmp_path: Path) -> None:
+    contender = BY_NAME["native-avg-stock"]
+    assert "5.0" not in page(tmp_path)
+    save(_result(even_seconds=12.0), path_of(contender, 1, NEWER.variant, tmp_path))
+    assert results_of(contender, raw=tmp_path) == []
+    section = page(tmp_path).partition("## The step on Pulsar 5.0\n")[2].partition("\n## ")[0]
+    assert "| AvgShedder | modular | as its authors set it | 12 | 2 |" in section
+
+
 def test_a_step_under_a_quiet_leader_has_a_section_of_its_own(tmp_path: Path) -> None:
     contender = BY_NAME["ours-modular-stock"]
     assert "running and quiet" not in page(tmp_path)
-    save(_result(even_seconds=12.0, end_ratio=1.06, revision="abc"), path_of(contender, 1, QUIET.variant, tmp_path))
+    for number, even in ((1, 12.0), (2, None)):
+        result = _result(number=number, even_seconds=even, end_ratio=1.06 * number, revision="abc")
+        save(result, path_of(contender, number, QUIET.variant, tmp_path))
     assert results_of(contender, raw=tmp_path) == []
-    assert "| Bundlekeel | modular | stock | 1 | abc | 3.0 | 12 | 900 | 1.06 | 2 |" in page(tmp_path)
+    assert "| Bundlekeel | modular | stock | 3.0 | 12 / - | 900 | 1.06 / 2.12 | 2 | abc |" in page(tmp_path)
 
 
 def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bundlekeel.leader.execution.intents import INTENT_SECONDS, settle_intents
@@ -11,11 +13,13 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import Forbidden, SnapshotError, StoreMigrated
 from bundlekeel.model.migration import StoreMigration
 from bundlekeel.ports import Owner
+from bundlekeel.ports.commands import LookAgain, Permit, no_look
 from bundlekeel.pulsar.formats.records import decode_migration
 from bundlekeel.requests.doctor import examine
 from bundlekeel.requests.takeover import handback, takeover
 from tests.support import split_bench
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C
+from tests.support.memory_admin import MemoryAdmin
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.unit.leader.execution.test_executor_intents import MARGIN, Successor, intent
 from tests.unit.requests.test_takeover import Office
@@ -173,9 +177,12 @@ async def test_n_p_doctor_tells_that_the_migration_cannot_be_read() -> None:
     assert not check_of(await examine(sidecar.doctor_context()), "store migration").ok
 
 
-@pytest.mark.parametrize("phase", ["PREPARATION", "COMPLETED"])
-async def test_n_p_a_takeover_is_refused_and_a_handback_is_not(phase: str) -> None:
-    """The brokers' shedding stays as it is. A handback can turn it on again: the brokers write to their new store."""
+@pytest.mark.parametrize("phase", ["PREPARATION", "COPYING", "COMPLETED"])
+async def test_n_p_a_takeover_is_refused_and_a_handback_waits_for_the_end(phase: str) -> None:
+    """The brokers' shedding stays as it is. Afterwards a handback can turn it on: the brokers write to their new store.
+
+    A handback without a takeover is refused, too: it restores limits of quota groups.
+    """
     office = Office()
     await office.coordination.start()
     await takeover(office.context, split=False, reason="r", by="ann")
@@ -184,8 +191,33 @@ async def test_n_p_a_takeover_is_refused_and_a_handback_is_not(phase: str) -> No
     with pytest.raises(StoreMigrated) as error:
         await takeover(office.context, split=True, reason="r", by="ann")
     assert error.value.code == StoreMigration(phase=phase).code and office.model.dynamic == dynamic
-    result = await handback(office.context, reason="r", by="ann")
-    assert result is not None and result.complete
+    if phase == "COMPLETED":
+        result = await handback(office.context, reason="r", by="ann")
+        assert result is not None and result.complete
+        return
+    for context in (office.context, Office().context):
+        office.metadata.migrate(phase)
+        with pytest.raises(StoreMigrated):
+            await handback(replace(context, metadata=office.metadata), reason="r", by="ann")
+    assert office.model.dynamic == dynamic
+
+
+async def test_n_p_a_handback_ends_when_a_migration_begins() -> None:
+    """It checks before each write: the first one may take seconds."""
+    office = Office()
+    await office.coordination.start()
+    await takeover(office.context, split=True, reason="r", by="ann")
+    restored: list[str] = []
+
+    class Overtaken(MemoryAdmin):
+        async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
+            await super().delete_dynamic(key, permit=permit, look_again=look_again)
+            restored.append(key)
+            office.metadata.migrate("PREPARATION")
+
+    with pytest.raises(StoreMigrated):
+        await handback(replace(office.context, commands=Overtaken(office.model)), reason="r", by="ann")
+    assert len(restored) == 1
 
 
 # --- moves and splits in progress -------------------------------------------------------------------------------

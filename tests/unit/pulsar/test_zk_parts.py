@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.load import BrokerEndpoint
-from bundlekeel.model.names import TopicName
+from bundlekeel.model.names import TopicName, parse_topic
 from bundlekeel.model.scalable import KEPT_MS
 from bundlekeel.pulsar.work import bounded
 from bundlekeel.pulsar.zookeeper import scalable as scalable_topics
@@ -294,6 +294,20 @@ async def test_names_of_scalable_topics_are_read_once() -> None:
     assert sorted(map(str, await scalable.names("t/ns"))) == names and store.reads == 5
     store.change(f"{TOPICS}/t/ns/hot1", LAYOUT % (b"SEALED", 9000, CHILDREN))
     assert len(await scalable.names("t/ns")) == 11 and store.reads == 6
+
+
+async def test_the_segments_of_a_topic_have_ledgers_or_are_in_its_layout() -> None:
+    """Pulsar removes a sealed segment from the layout later. The first segment of a migrated topic keeps its name."""
+    store = LayoutStore()
+    name = b'"legacyTopicName":"persistent://t/ns/hot0","state"'
+    store.layouts[f"{TOPICS}/t/ns/hot0"] = (LAYOUT % (b"ACTIVE", 0, b"")).replace(b'"state"', name)
+    store.listings["/managed-ledgers/t/ns/segment/hot0"] = ["0000-7fff-7", "8000-ffff-1", "other"]
+    found = await ZkScalableTopics(store.client).segments(parse_topic("topic://t/ns/hot0"))
+    assert sorted(map(str, found)) == [
+        "persistent://t/ns/hot0",
+        "segment://t/ns/hot0/0000-7fff-7",
+        "segment://t/ns/hot0/8000-ffff-1",
+    ]
 
 
 async def test_few_layouts_of_a_namespace_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ class SegmentChanges:
         """By bundle with a segment above a threshold: until when the bundle waits for a split, Unix ms."""
         # Of each bundle that was above a threshold recently: the end of its wait, and when it was last above (Unix ms).
         self._waits: dict[str, tuple[int, int]] = {}
+        self._failure = ""
         self._segments: Sequence[Segment] = ()
         # Active segments by namespace, with their hashes, sorted by hash.
         self._by_hash: dict[str, list[tuple[int, Segment]]] = {}
@@ -66,8 +67,12 @@ class SegmentChanges:
             segments = await self._metadata.layouts()
             changed = changed_bundles(segments, snapshot.bundles.names, snapshot.wall_ms - KEPT_MS)
             above = await self._bundles_above(segments, snapshot, settings)
-        except StoreError:
+        except StoreError as error:
+            if str(error) != self._failure:
+                _log.warning("layouts of scalable topics cannot be read: splits are not noticed", error=str(error))
+            self._failure = str(error)
             return
+        self._failure = ""
         for bundle in sorted(changed.keys() - self.by_bundle.keys()):
             _log.info("Pulsar split or merged segments of a scalable topic", bundle=bundle)
         self.by_bundle = changed

@@ -15,7 +15,6 @@ from bundlekeel.leader.execution.intents import INTENT_SECONDS, Intent, MoveOutc
 from bundlekeel.model.codes import Code, OutcomeWord
 from bundlekeel.model.errors import (
     AdminApiError,
-    AdminRefused,
     AdminUnauthorized,
     AdminUnreachable,
     BundlekeelError,
@@ -37,16 +36,13 @@ _FREE_SECONDS: Final = 0.5
 # Transfers usually take less than a second. Check the owner during the call only if it takes longer than this.
 _PATIENCE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.5
-_CODES: Final[dict[type[AdminApiError], Code]] = {
-    AdminRefused: Code.ADMIN_REFUSED,
-    AdminUnauthorized: Code.ADMIN_UNAUTHORIZED,
-    AdminUnreachable: Code.ADMIN_UNREACHABLE,
-}
 
 
 def refusal_code(error: AdminApiError) -> Code:
     """Return the refusal code for an error of the admin API after which certainly nothing happened."""
-    return _CODES.get(type(error), Code.ADMIN_REFUSED)
+    if isinstance(error, AdminUnreachable):
+        return Code.ADMIN_UNREACHABLE
+    return Code.ADMIN_UNAUTHORIZED if isinstance(error, AdminUnauthorized) else Code.ADMIN_REFUSED
 
 
 def _modular() -> str:

@@ -21,6 +21,7 @@ from bundlekeel.model.errors import (
     AdminRefused,
     AdminTimeout,
     AdminUnreachable,
+    ConnectionRefused,
     RedirectLoop,
     UnknownHostRedirect,
 )
@@ -238,10 +239,10 @@ class AdminHttp:
             code = str(answer.status)
         except (TimeoutError, httpx.TimeoutException) as error:
             code = _TIMEOUT
-            raise _failure(call, url, "no answer in time", trace) from error
+            raise _failure(call, url, "no answer in time", trace, error) from error
         except (httpx.RequestError, httpx.StreamError, httpx.InvalidURL, ValueError) as error:
             code = _BROKEN
-            raise _failure(call, url, type(error).__name__, trace) from error
+            raise _failure(call, url, type(error).__name__, trace, error) from error
         finally:
             self._count(call, code, self._clock.boot() - started, left=trace.left)
         return answer
@@ -330,8 +331,15 @@ class _Trace:
             self.left = True
 
 
-def _failure(call: AdminCall, url: str, why: str, trace: _Trace) -> AdminApiError:
-    kind = AdminTimeout if trace.left else AdminUnreachable
+def _is_refused(error: BaseException | None) -> bool:
+    """Return whether a refused connection caused this error."""
+    while error is not None and not isinstance(error, ConnectionRefusedError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _failure(call: AdminCall, url: str, why: str, trace: _Trace, error: Exception) -> AdminApiError:
+    kind = AdminTimeout if trace.left else ConnectionRefused if _is_refused(error) else AdminUnreachable
     state = "after it left: outcome unknown" if trace.left else "before it left"
     return kind(f"{call.route.method} {call.route.template}: {why} {state}", url=url, reason=why)
 

@@ -13,12 +13,12 @@ from typing import Final
 
 from bundlekeel.model.counters import CounterReading, measured
 from bundlekeel.model.double_service import DoubleService
-from bundlekeel.model.errors import AdminApiError, AdminUnreachable, CodecError, StoreError
+from bundlekeel.model.errors import AdminApiError, CodecError, ConnectionRefused, StoreError
 from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.ports import Clock, TopicCounters
 from bundlekeel.pulsar.counters.demand import QUICK_REST, CounterOptions
 
-# A broker that is paused does not respond, and may continue much later.
+# A broker that is paused does not respond, and may continue much later. Counted from the last sign of double service.
 LEFT_SECONDS: Final = 600.0
 
 
@@ -28,6 +28,7 @@ class _LeftBroker:
 
     endpoint: BrokerEndpoint
     left_at: float
+    """When it left, or the last reading while it was reported."""
     due_at: float = float("-inf")
     """Earliest start of the next reading."""
     reading: CounterReading | None = None
@@ -96,7 +97,7 @@ class LeftBrokers:
             self._double_service.end(broker_id)
 
     async def _read(self, broker: _LeftBroker) -> None:
-        """Read one broker, and drop it if its process does not accept connections any more."""
+        """Read one broker, and drop it if its host refuses connections: the process has ended."""
         started, pause = self._clock.boot(), self._options.interval
         try:
             reading = (await self._counters.counters(broker.endpoint))[-1]
@@ -107,8 +108,10 @@ class LeftBrokers:
                 load = await asyncio.to_thread(measured, broker.reading, reading, edges)
                 if load is not None:
                     self._double_service.add(broker.endpoint.broker_id, load.growth)
+                if self._double_service.names(broker.endpoint.broker_id):
+                    broker.left_at = started
             broker.reading = reading
-        except AdminUnreachable:
+        except ConnectionRefused:
             self._drop(broker)
         except (AdminApiError, CodecError, StoreError):
             broker.reading = None

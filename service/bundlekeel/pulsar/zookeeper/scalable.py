@@ -47,16 +47,22 @@ class ZkScalableTopics:
         return [*map(_topic_of, paths), *(parse_topic(segment.name) for segment in segments)]
 
     async def segments(self, topic: TopicName) -> list[TopicName]:
-        """Return the segments of a scalable topic that have ledgers, sealed ones included. Raises StoreError."""
+        """Return the segments of a scalable topic: those with ledgers, also sealed ones, and those of its layout.
+
+        A segment of a migrated topic can have the topic's former name. Raises StoreError.
+        """
         if not await self._has_topics():
             return []
         path = f"/managed-ledgers/{topic.namespace}/segment/{topic.encoded}"
         locals_ = (f"{topic.local}/{descriptor}" for descriptor in await self._client.children(path) or ())
-        return [
+        names = [
             TopicName(domain="segment", namespace=topic.namespace, local=local)
             for local in locals_
             if is_segment(local)
         ]
+        layout = [path for path in await self._paths(topic.namespace) if _topic_of(path) == topic]
+        names += [parse_topic(segment.name) for _, segments, _ in await self._read(layout) for segment in segments]
+        return list(dict.fromkeys(names))
 
     async def layouts(self) -> list[Segment]:
         """Return the segments of all scalable topics, from layouts under a watch. Raises StoreError.

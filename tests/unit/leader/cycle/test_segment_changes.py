@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from bundlekeel.leader.cycle.segment_changes import (
     AWAIT_SPLIT_MS,
@@ -26,6 +27,7 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.scalable import KEPT_MS, Segment
 from bundlekeel.planning.effects import AVERAGED_MS
 from bundlekeel.planning.ledger import timeout_ms
+from bundlekeel.requests.doctor import examine
 from tests.support.memory_source import MemoryMetadata
 from tests.support.world import FakeCluster, FakeSidecar, WallClock
 
@@ -153,3 +155,22 @@ def test_no_thresholds(change: dict[str, str | None]) -> None:
     settings = {key: value for key, value in (SETTINGS | change).items() if value is not None}
     assert split_thresholds(settings) is None
     assert split_thresholds(SETTINGS) == (10.0,) * 4
+
+
+async def test_layouts_that_cannot_be_read_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By doctor, and once in the log: for example an identity without the right to read `/topics`."""
+    cluster = FakeCluster(clock=WallClock())
+    sidecar = await FakeSidecar(cluster).lead()
+    assert "scalable topics" not in {check.name for check in await examine(sidecar.doctor_context())}
+
+    async def refuse() -> list[Segment]:
+        raise StoreError("/topics: NoAuth")
+
+    monkeypatch.setattr(cluster.metadata, "layouts", refuse)
+    with capture_logs() as lines:
+        for _ in range(2):
+            cluster.publish()
+            await sidecar.cycle.turn()
+    assert [line["error"] for line in lines if "scalable topics" in line["event"]] == ["/topics: NoAuth"]
+    (check,) = [item for item in await examine(sidecar.doctor_context()) if item.name == "scalable topics"]
+    assert (check.ok, check.severity) == (False, "warning") and "/topics" in check.fix

@@ -19,6 +19,7 @@ from bundlekeel.model.errors import (
     AdminUnauthorized,
     AdminUnreachable,
     BundlekeelError,
+    ConnectionRefused,
     LeadershipLost,
     RedirectLoop,
     StoreError,
@@ -121,7 +122,8 @@ async def test_system_bundles_never_move(bench: Bench) -> None:
     [
         (AdminRefused("409", status=409), Code.ADMIN_REFUSED),
         (AdminUnauthorized("401", status=401), Code.ADMIN_UNAUTHORIZED),
-        (AdminUnreachable("refused"), Code.ADMIN_UNREACHABLE),
+        (AdminUnreachable("no answer"), Code.ADMIN_UNREACHABLE),
+        (ConnectionRefused("refused"), Code.ADMIN_UNREACHABLE),
         (BundlekeelError("mode is recommend"), Code.NOT_PERMITTED),
     ],
 )

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bundlekeel.model.double_service import ServedTwice
-from bundlekeel.model.errors import AdminTimeout, AdminUnreachable
+from bundlekeel.model.errors import AdminApiError, AdminTimeout, AdminUnreachable, ConnectionRefused
 from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.ports import RawClusterView
 from bundlekeel.pulsar.counters.demand import CounterOptions
@@ -109,16 +109,24 @@ async def test_a_report_survives_the_return_of_the_broker_but_not_its_restart(st
     assert served_twice(stage) == ()
 
 
-@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize(
+    ("error", "returns"),
+    [
+        (AdminTimeout("no answer"), True),
+        # Its host is suspended, or the network between it and the sidecar is cut.
+        (AdminUnreachable("no connection"), True),
+        (ConnectionRefused("no connection"), False),
+    ],
+)
 @played()
-async def test_a_stopped_broker_is_read_until_it_continues(stage: Stage, returns: bool) -> None:
-    """It accepts connections and does not respond. A broker whose process ended refuses them: it is not read again."""
+async def test_a_stopped_broker_is_read_until_it_continues(stage: Stage, error: AdminApiError, returns: bool) -> None:
+    """It does not respond. A broker whose process ended refuses connections at once: it is not read again."""
     read, stopped = stage.counting.counters, True
 
     async def counters(broker: BrokerEndpoint) -> object:
         if broker.broker_id == "a:8080" and stopped:
             stage.counting.asked.append((broker.broker_id, stage.clock.boot()))
-            raise AdminTimeout("no answer") if returns else AdminUnreachable("refused")
+            raise error
         return await read(broker)
 
     stage.counting.counters = counters  # type: ignore[method-assign, assignment]
@@ -131,10 +139,22 @@ async def test_a_stopped_broker_is_read_until_it_continues(stage: Stage, returns
     stopped = False
     await asyncio.sleep(25.0)
     assert bool(served_twice(stage)) == returns
+
+
+@played()
+async def test_a_broker_that_left_is_read_while_it_serves_a_topic_and_ten_minutes_longer(stage: Stage) -> None:
+    """The report does not end before the double service does."""
+    leave(stage)
+    await asyncio.sleep(2 * LEFT_SECONDS)
+    assert served_twice(stage)
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = -1.0
+    await asyncio.sleep(60.0)
+    assert served_twice(stage) == ()
     await asyncio.sleep(LEFT_SECONDS)
     asked = len(stage.counting.moments("a:8080"))
     await asyncio.sleep(60.0)
-    assert len(stage.counting.moments("a:8080")) == asked and served_twice(stage) == ()
+    assert len(stage.counting.moments("a:8080")) == asked
 
 
 @played()
