@@ -5,9 +5,9 @@ turn. Its seed is derived from the hash of a commit and was never used before. S
 
 - **Days.** The search of the nightly job uses the first 7 days, and the next 3 judge its best candidate. This page
   contains only the last 4 days, which neither has used. Runs are unbroken. Without a proposal, the change counts as 0.
-- **Cycles.** The load of a world changes once per period of 120 s. Each period is one reading of all brokers and one
-  cycle. The daemon reads more often, but its decision rule counts measured seconds and not readings. So more cycles
-  within a period would see the same load, and could only start the same moves up to 120 s earlier.
+- **Cycles.** The load of a world changes once per period of five minutes. Each period is one reading of all brokers and
+  one cycle. The daemon reads more often, but its decision rule counts measured seconds and not readings. So more cycles
+  within a period would see the same load, and could only start the same moves up to five minutes earlier.
 - **Pulsar's own classes** run with their defaults, once per minute, on the same load with a period of 60 s. Their runs
   begin two days before the reported ones, with the same owners as the first day.
 - **Intervals** of 95 % are a bootstrap over worlds.
@@ -45,7 +45,7 @@ from dev.markdown import table
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "calibration.md"
 STORE: Final = Path(__file__).with_name("calibration.jsonl")
-WORLD: Final = World(days=14, brokers=6, bundles=96, period_seconds=120)
+WORLD: Final = World(days=14, brokers=6, bundles=96, period_seconds=300)
 NATIVE_WORLD: Final = replace(WORLD, period_seconds=60)
 DAYS: Final = tuple(range(START_MS // DAY_MS, START_MS // DAY_MS + WORLD.days))
 SEARCHED, JUDGED, REPORTED = DAYS[:7], DAYS[7:10], DAYS[10:]
