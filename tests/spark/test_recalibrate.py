@@ -77,11 +77,10 @@ def night(spark: SparkSession, small: Path, tmp_path_factory: pytest.TempPathFac
 def test_a_whole_night(night: Night, small: Path) -> None:
     """Thresholds and report are written, the sidecar can read them, and nothing else is left or touched."""
     assert hashes(small) == night.before
-    assert sorted(hashes(night.out)) == [
-        *("2023-11-16/report.html", "2023-11-16/report.json", "2023-11-16/thresholds.json")
-    ]
-    assert [path.name for path in night.out.iterdir()] == ["2023-11-16"]
-    document = parsed((night.out / "2023-11-16" / "thresholds.json").read_bytes())
+    (results,) = night.out.iterdir()
+    assert results.name == "2023-11-16T020000Z"
+    assert sorted(hashes(results)) == ["report.html", "report.json", "thresholds.json"]
+    document = parsed((results / "thresholds.json").read_bytes())
     assert document == night.written.thresholds
     assert document.strategy == "avg"
     assert document.evidence.held_out == ("2023-11-15",)
@@ -96,12 +95,12 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     assert codes <= {Code.NOT_BETTER, Code.NOTHING_NEW}
     assert (Code.NOTHING_NEW in codes) == (document.values == document.previous)
     assert night.written.messages[0] == document.decision
-    report = json.loads((night.out / "2023-11-16" / "report.json").read_text())
+    report = json.loads((results / "report.json").read_text())
     assert report["decision"] == document.decision
     # A curve: the present settings, Pulsar's three classes, and at least one other candidate.
     kinds = Counter(point["kind"] for point in report["trade_off"])
     assert kinds["present"] == 1 and kinds["native"] == 3 and kinds["tested"] + kinds["chosen"] > 0
-    page = (night.out / "2023-11-16" / "report.html").read_text()
+    page = (results / "report.html").read_text()
     assert "<svg" in page
     # Namespaces of SVG are names, not addresses.
     assert set(re.findall(r'http[^"]*', page)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}

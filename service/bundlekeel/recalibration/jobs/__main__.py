@@ -43,8 +43,8 @@ Proposes thresholds from recorded history, with evidence.
 
 Reads what sidecars recorded (settings section `history`), checks every day of
 it, and plans its cycles again with other thresholds, as a sidecar would. Judges
-the result on days that the search did not use. Writes OUT/DATE/report.html and
-report.json for operators and OUT/DATE/thresholds.json for sidecars.
+the result on days that the search did not use. Writes OUT/TIME/report.html and
+report.json for operators and OUT/TIME/thresholds.json for sidecars.
 The history is not changed.
 """
 _MORE: Final = """\

@@ -36,8 +36,8 @@ class Options:
 
     @property
     def folder(self) -> str:
-        """Directory of the results below `out`: the day of the run."""
-        return self.now.strftime("%Y-%m-%d")
+        """Directory of the results below `out`: the start of the run, because no run may change results of another."""
+        return self.now.strftime("%Y-%m-%dT%H%M%SZ")
 
 
 def check_start(options: Options, history: Sequence[HistoryPeriod]) -> None:

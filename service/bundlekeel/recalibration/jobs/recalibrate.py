@@ -228,7 +228,7 @@ def data_of(judged: Sequence[JudgedDay], dates: Sequence[str]) -> Data:
 def write_results(
     options: Options, inputs: EvidenceInput, judged: Sequence[JudgedDay], left_alone: Mapping[str, str]
 ) -> RecalibrationResult:
-    """Write the report, then `thresholds.json`, so that a proposal never exists without a report."""
+    """Write the report, then `thresholds.json`, so that a proposal never exists without its report."""
     document = thresholds_of(inputs, pyspark=pyspark.__version__)
     report = Report(
         document=document,
@@ -239,7 +239,6 @@ def write_results(
         left_alone=left_alone,
     )
     place, folder = OutputFolder(options.out), options.folder
-    copy = place.keep(folder, (REPORT, JSON_REPORT, NAME))
     html = place.write(f"{folder}/{REPORT}", page(report).encode())
     place.write(f"{folder}/{JSON_REPORT}", _encoded(as_json(report)))
     path = place.write(f"{folder}/{NAME}", _encoded(document_of(document)))
@@ -248,7 +247,6 @@ def write_results(
         path=path,
         report=html,
         messages=(
-            *((f"the results of an earlier run of {folder} were copied to {copy}",) if copy else ()),
             document.decision,
             *meanings(document),
             *(f"{item.code.value}: {item.detail}" for item in report.objections),
