@@ -115,7 +115,7 @@ lock: packages ## Resolve the dependencies anew into requirements/*.lock (hashes
 	uv pip compile pyproject.toml --extra history --extra spark --extra sql -c requirements/dev.lock $(LOCKED) -o requirements/spark.lock
 	uv pip compile pyproject.toml --extra topics --group demo -c requirements/dev.lock $(LOCKED) -o requirements/demo.lock
 	uv pip compile --group mutation -c requirements/dev.lock $(LOCKED) -o requirements/mutation.lock
-	for group in java go node audit; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done
+	for group in java go node audit s3; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done
 	uv pip compile --group oxia --no-deps -c requirements/dev.lock $(LOCKED) -o requirements/oxia.lock
 	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock $(LOCKED) -o requirements/build.lock
 

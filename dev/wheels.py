@@ -4,6 +4,7 @@ because the set-up uses it.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import re
 import shutil
@@ -12,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from dev.cache import cache_dir, locked
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements"
 _PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "--progress-bar", "off")
@@ -40,6 +43,20 @@ def install(name: str, python: str = sys.executable) -> str:
     importlib.invalidate_caches()
     code = process.returncode
     return "" if code == 0 else (errors or [f"pip ended with exit code {code}"])[-1]
+
+
+def directory_of(name: str) -> Path:
+    """Return a directory in the cache with the packages of `requirements/NAME.lock`, for PYTHONPATH. The first call
+    installs them."""
+    lock = REQUIREMENTS / f"{name}.lock"
+    target = cache_dir() / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
+    scratch = target.with_suffix(".new")
+    with locked(target.with_suffix(".lock")):
+        if not target.is_dir():
+            exact = ("-q", "--upgrade", "--require-hashes", "--no-deps", "--target", str(scratch), "-r", str(lock))
+            subprocess.run([sys.executable, *_PIP, *exact], check=True)
+            scratch.rename(target)
+    return target
 
 
 def program(name: str, lock: str) -> Path | None:

@@ -1,22 +1,24 @@
 """Time the back-test of the recalibration on Spark: `python -m evidence.bench_spark [--write]`.
 
-Generated histories of several sizes, with counters read every 15 s, are planned again by the present settings and three
-others, on a Spark standalone cluster on this machine with two workers of one core each. Times are wall-clock seconds,
-and CPU seconds of the executors and their Python workers, which a busy machine does not change. Memory is the highest
-resident size of the driver and of the largest other process. `--folder` keeps the generated histories. Exit code 1:
-growth by days is more than linear by a tenth.
+Generated histories of several sizes are planned again by the present settings and three others, on a Spark standalone
+cluster on this machine with two workers of one core each. Their cycles are sparse, one in 15 minutes: only the number
+of cycles matters. Times are wall-clock seconds, and CPU seconds of the executors with their Python workers, which other
+work on the machine hardly changes. Memory is the highest resident size of the driver (Python and Java), and of an
+executor with its Python workers. `--folder` keeps the generated histories and the results; `--resume` measures only
+sizes without a result there. Exit code 1: growth by days is more than linear by a tenth.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
@@ -29,7 +31,7 @@ from bundlekeel.recalibration.backtest import Candidate
 from bundlekeel.recalibration.backtest.run import RECORDED
 from bundlekeel.recalibration.jobs.backtest import BacktestInputs, run_candidates
 from bundlekeel.recalibration.jobs.periods import periods_of
-from bundlekeel.recalibration.jobs.session import session
+from bundlekeel.recalibration.jobs.session import session, show_progress
 from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_model import World, dense
 from dev.history_worlds import write
@@ -44,12 +46,14 @@ CANDIDATES: Final = tuple(
     for price in (50.0, 62.5, 80.0, 100.0)
 )
 # Brokers, bundles and days.
-SIZES: Final = ((3, 48, 1), (3, 48, 4), (10, 200, 1), (100, 2000, 1))
+SIZES: Final = tuple((brokers, 20 * brokers, days) for brokers in (3, 30, 100) for days in (1, 7, 30))
+# Cycles of 14 days when the daemon plans every 5 s.
+CYCLES: Final = 14 * 86_400 // 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """Cost of one run. `wall`, `cpu`: seconds. `driver`, `worker`: highest resident size, bytes. `cycles`: number of
+    """Cost of one run. `wall`, `cpu`: seconds. `driver`, `executor`: highest resident size, bytes. `cycles`: number of
     recorded cycles. `history_bytes`: size of the history."""
 
     brokers: int
@@ -59,7 +63,7 @@ class Timed:
     wall: float
     cpu: float
     driver: int
-    worker: int
+    executor: int
     history_bytes: int
 
     @property
@@ -69,17 +73,20 @@ class Timed:
 
 
 def world_of(brokers: int, bundles: int, days: int, cycle: int) -> World:
-    """Return a generated cluster whose brokers are read every 15 s, with a cycle every `cycle` seconds."""
-    periods = max(1, 15 // cycle)
-    return World(
-        days=days, brokers=brokers, bundles=bundles, period_seconds=cycle, reading_periods=periods, counters=True
-    )
+    """Return a generated cluster with a cycle every `cycle` seconds, in which all brokers' counters are read."""
+    return World(days=days, brokers=brokers, bundles=bundles, period_seconds=cycle, counters=True)
+
+
+def place_of(folder: Path, world: World) -> Path:
+    """Return the directory of the history of a generated cluster."""
+    return folder / f"{world.brokers}x{world.bundles}x{world.days}x{world.period_seconds}"
 
 
 def recorded(folder: Path, world: World) -> Path:
     """Record the history of a generated cluster below `folder`, and return its directory. A complete one is reused."""
-    place = folder / f"{world.brokers}x{world.bundles}x{world.days}x{world.period_seconds}"
+    place = place_of(folder, world)
     if len(ParquetStore(place).files()) < 24 * world.days:
+        tell(f"{place.name}: the history is written")
         started = time.monotonic()
         write(world, place)
         tell(f"{place.name}: history written in {time.monotonic() - started:.0f} s")
@@ -97,12 +104,14 @@ def on_spark(history: Path, world: World) -> Timed:
         tempfile.TemporaryDirectory() as folder,
         standalone(Path(folder), workers=2) as master,
         session(master, SETTINGS | memory) as spark,
+        show_progress(spark.sparkContext, tell, 30.0) as begin,
     ):
         # The first job starts the Python workers, which import what the stages need.
         spark.range(0, 2, numPartitions=2).rdd.map(_imported).count()
-        peaks, ended = {"driver": 0, "worker": 0}, Event()
+        peaks, ended = {"driver": 0, "executor": 0}, Event()
         watch = Thread(target=_watch, args=(peaks, ended))
         watch.start()
+        begin(history.name)
         cpu, started = cpu_below(), time.monotonic()
         results = run_candidates(spark, CANDIDATES, (RECORDED,), inputs)
         wall, cpu = time.monotonic() - started, cpu_below() - cpu
@@ -123,18 +132,33 @@ def on_spark(history: Path, world: World) -> Timed:
     return timed
 
 
+def result_of(folder: Path, world: World, *, resume: bool) -> Timed:
+    """Measure a size and store the result below `folder`. With `resume`, return a stored result."""
+    result = place_of(folder, world).with_suffix(".json")
+    if not resume or not result.exists():
+        result.write_text(json.dumps(asdict(on_spark(recorded(folder, world), world))))
+    return Timed(**json.loads(result.read_text()))
+
+
 def _imported(_: object) -> bool:
     return bool(import_module("bundlekeel.recalibration.jobs.backtest"))
 
 
 def _watch(peaks: dict[str, int], ended: Event) -> None:
-    """Record the highest resident size of this process and of the largest of its children, until `ended`."""
+    """Record the highest resident size of this process with its driver in Java, and of the largest executor with its
+    Python workers, until `ended`."""
     own = psutil.Process()
     while not ended.wait(0.5):
-        peaks["driver"] = max(peaks["driver"], own.memory_info().rss)
+        driver = own.memory_info().rss
         for process in own.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                peaks["worker"] = max(peaks["worker"], process.memory_info().rss)
+                command = process.cmdline()
+                if "org.apache.spark.deploy.SparkSubmit" in command:
+                    driver += process.memory_info().rss
+                elif "org.apache.spark.executor.CoarseGrainedExecutorBackend" in command:
+                    together = [process, *process.children(recursive=True)]
+                    peaks["executor"] = max(peaks["executor"], sum(item.memory_info().rss for item in together))
+        peaks["driver"] = max(peaks["driver"], driver)
 
 
 def cpu_below() -> float:
@@ -157,22 +181,22 @@ def growth(rows: list[Timed]) -> float:
 def lines_of(rows: list[Timed]) -> list[str]:
     """Return the results as lines of a page."""
     head = ["brokers x bundles", "days", "cycles", "history, MB", "wall, s", "CPU, s", "plans per CPU second"]
-    head += ["driver, MB", "largest process, MB"]
+    head += ["driver, MB", "executor, MB", "14 days, core-hours"]
     cells = [
         [
             f"{row.brokers} x {row.bundles}",
             row.days,
             f"{row.cycles:,}",
             *(f"{value:,.0f}" for value in (row.history_bytes / 1e6, row.wall, row.cpu, row.plans_per_second)),
-            *(f"{value / 1e6:,.0f}" for value in (row.driver, row.worker)),
+            *(f"{value / 1e6:,.0f}" for value in (row.driver, row.executor)),
+            f"{CYCLES / row.plans_per_second / 3600:.2f}",
         ]
         for row in rows
     ]
-    hours = 14 * rows[0].cycles / rows[0].days / rows[0].plans_per_second / 3600
     text = (
         f"{len(CANDIDATES)} candidates from the recorded placement. A day of the longest history takes "
-        f"{growth(rows):.2f} times the CPU of a single day. 14 days of {rows[0].brokers} brokers take {hours:.2f} "
-        f"core-hours per candidate. This machine has {os.cpu_count()} cores."
+        f"{growth(rows):.2f} times the CPU of a single day. Last column: one candidate, if the history has a cycle "
+        f"every 5 s ({CYCLES:,} cycles). This machine has {os.cpu_count()} cores."
     )
     return [*table(head, cells), "", *wrap(text, 120)]
 
@@ -202,14 +226,17 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m evidence.bench_spark", description=__doc__)
     parser.add_argument("--size", type=size, action="append", metavar="BROKERSxBUNDLESxDAYS", help="repeatable")
-    parser.add_argument("--cycle", type=int, default=5, metavar="SECONDS", help="time between two recorded cycles (5)")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "bench-spark", help="where histories are kept")
+    parser.add_argument(
+        "--cycle", type=int, default=900, metavar="SECONDS", help="time between two recorded cycles (900)"
+    )
+    parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "bench-spark", help="histories and results")
+    parser.add_argument("--resume", action="store_true", help="measure only sizes without a result in the folder")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     sizes: Sequence[tuple[int, int, int]] = options.size or SIZES
     worlds = [world_of(brokers, bundles, days, options.cycle) for brokers, bundles, days in sizes]
-    rows = [on_spark(recorded(options.folder, world), world) for world in worlds]
+    rows = [result_of(options.folder, world, resume=options.resume) for world in worlds]
     print("\n".join(lines_of(rows)))
     if options.write:
         PAGE.write_text(page(rows), encoding="utf-8")

@@ -1,9 +1,16 @@
-"""Calibrate generated clusters: `python -m evidence.calibrated [--worlds N] [--days 14] [--write]`.
+"""Calibrate generated clusters: `python -m evidence.calibrated [--worlds N] [--write]`.
 
-Each world belongs to a named family (dev/history_families.py), in turn. Its seed is derived from the hash of the
-commit, so it was never used before. The search of the nightly job runs on the first days, and the proposal is measured
-on the following week, which neither the search nor the judgement has seen. A world without a proposal counts as 0.
-Pulsar's own classes run with their defaults. One process per core; results are stored, and a repeated run continues.
+A world is a generated cluster of 6 brokers and 96 bundles. Each belongs to a named family (dev/history_families.py), in
+turn. Its seed is derived from the hash of a commit and was never used before. Settings are the defaults.
+
+- **Days.** The search of the nightly job uses the first 7 days, and the next 3 judge its best candidate. This page
+  contains only the last 4 days, which neither has used. Runs are unbroken. Without a proposal, the change counts as 0.
+- **Cycles.** The load of a world changes once per period of five minutes. Each period is one reading of all brokers and
+  one cycle. The daemon reads more often, but its decision rule counts measured seconds and not readings. So more cycles
+  within a period would see the same load, and could only start the same moves up to five minutes earlier.
+- **Pulsar's own classes** run with their defaults, once per minute, on the same load with a period of 60 s. Their runs
+  begin two days before the reported ones, with the same owners as the first day.
+- **Intervals** of 95 % are a bootstrap over worlds.
 """
 
 from __future__ import annotations
@@ -11,55 +18,65 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from scipy import stats
 
+from bundlekeel.planning.engine import PlanInput
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, backtest
-from bundlekeel.recalibration.backtest.choice import choose, of_days, ranked, split_days
+from bundlekeel.recalibration.backtest.choice import choose, of_days, ranked
 from bundlekeel.recalibration.backtest.intervals import measures_of
 from bundlekeel.recalibration.backtest.measures import RunDay
 from bundlekeel.recalibration.backtest.run import DAY_MS, RECORDED
-from bundlekeel.recalibration.backtest.search import NATIVES, SearchSpace, natives, search
-from bundlekeel.recalibration.jobs.selection import SearchDepth
-from bundlekeel.recalibration.rules.thresholds import EQUAL, MEASURES, AdoptionRules, HeldOutMeasures
+from bundlekeel.recalibration.backtest.search import SearchDepth, SearchSpace, natives, pilot_days, search
+from bundlekeel.recalibration.rules.thresholds import EQUAL, MEASURES, AdoptionRules
 from dev.history_families import FAMILIES, generated
-from dev.history_model import World, dense
+from dev.history_model import START_MS, World, dense
 from dev.markdown import table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "calibration.md"
-# Days after those of the job, on which a proposal is measured.
-AFTER: Final = 7
-SHORT: Final = {"client_seconds_per_hour": "client-seconds", "moves_per_hour": "moves", "imbalance": "imbalance"}
+STORE: Final = Path(__file__).with_name("calibration.jsonl")
+WORLD: Final = World(days=14, brokers=6, bundles=96, period_seconds=300)
+NATIVE_WORLD: Final = replace(WORLD, period_seconds=60)
+DAYS: Final = tuple(range(START_MS // DAY_MS, START_MS // DAY_MS + WORLD.days))
+SEARCHED, JUDGED, REPORTED = DAYS[:7], DAYS[7:10], DAYS[10:]
+HEADS: Final = dict(
+    zip(MEASURES, ("imbalance", "moves per hour", "client-seconds per hour", "overloaded min/day"), strict=True)
+)
+Results = dict[str, dict[RunDay, CandidateMeasures]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldResult:
-    """Result of one world. `present`, `chosen`, `natives`: mean measures on the days after the job, by name.
-    `overload`: lowest value of the interval of the difference of overloaded minutes per day. `seconds`: CPU seconds."""
+    """Result of one world. `means`: means of the reported days, by settings (`present`, `chosen`, Pulsar's classes) and
+    name of the measure. `overload`: lower end of the interval by which the proposal adds overloaded minutes per day.
+    `tested`: number of candidates. `plans`: number of plans. `seconds`: CPU seconds."""
 
+    commit: str
+    number: int
     family: str
-    seed: int
     decision: str
-    present: Mapping[str, float]
-    chosen: Mapping[str, float]
-    natives: Mapping[str, Mapping[str, float]]
+    means: Mapping[str, Mapping[str, float]]
     overload: float
+    tested: int
+    plans: float
     seconds: float
 
-    def change(self, name: str, other: Mapping[str, float] | None = None) -> float:
-        """Return the change of a measure in percent, by the proposal or by `other`; 0 if it was 0 and stays 0."""
-        before, after = self.present[name], (other or self.chosen)[name]
-        return 100 * (after / before - 1) if before > 0 else (0.0 if after <= 0 else float("inf"))
+    def change(self, name: str) -> float:
+        """Return the change of a measure by the proposal, in percent; overloaded minutes: the difference."""
+        before, after = self.means["present"][name], self.means["chosen"][name]
+        if name == "overloaded_minutes_per_day" or before == after:
+            return after - before
+        return 100 * (after / before - 1) if before > 0 else float("inf")
 
     @property
     def worse(self) -> bool:
@@ -67,113 +84,140 @@ class WorldResult:
         return self.change("imbalance") > 100 * EQUAL or self.overload > 0
 
 
-def calibrate(family: str, seed: int, days: int, period: int, brokers: int) -> WorldResult:
-    """Run the search of the nightly job on a world, and measure the proposal on the following days."""
-    started, depth = time.process_time(), SearchDepth()
-    world = World(seed=seed, days=days + AFTER, brokers=brokers, bundles=16 * brokers, period_seconds=period)
-    inputs, costs = list(generated(family, world)), dense(world, 0, 1).costs
-    first = world.start_ms // DAY_MS
-    train, held_out = split_days(range(first, first + days), depth.held_out)
-    after = range(first + days, first + days + AFTER)
-    results: dict[str, dict[RunDay, CandidateMeasures]] = {}
+class Runs:
+    """Back-tests of one world. `results`: measures by candidate, then by run and day."""
 
-    def add(candidates: Sequence[Candidate], placements: Sequence[int]) -> None:
-        for row in backtest(inputs, candidates, costs, placements=placements, base=world.params):
+    def __init__(self, family: str, seed: int) -> None:
+        self.family, self.world = family, replace(WORLD, seed=seed)
+        self.inputs = list(generated(family, self.world))
+        self.costs = dense(self.world, 0, 1).costs
+        self.results: Results = {}
+        self.plans = 0.0
+
+    def run(
+        self, candidates: Sequence[Candidate], last: int, first: int = DAYS[0], placements: Sequence[int] = (RECORDED,)
+    ) -> Results:
+        """Run candidates on the days `first` to `last`. Returns only these results."""
+        inputs: Iterable[PlanInput] = self.inputs
+        if "compat" in candidates[0].changes:
+            inputs = generated(self.family, replace(NATIVE_WORLD, seed=self.world.seed))
+        days = (item for item in inputs if first <= item.snapshot.wall_ms // DAY_MS <= last)
+        results: Results = {}
+        for row in backtest(days, candidates, self.costs, placements=placements, base=self.world.params):
             results.setdefault(row.candidate, {})[row.placement, row.day] = row.measures
+            self.results.setdefault(row.candidate, {})[row.placement, row.day] = row.measures
+            self.plans += row.measures.plans
+        return results
 
-    def evaluate(candidates: Sequence[Candidate]) -> dict[str, dict[RunDay, CandidateMeasures]]:
-        add(candidates, (RECORDED,))
-        return {item.key: dict(results[item.key]) for item in candidates}
 
-    space = SearchSpace(base=world.params, reach=AdoptionRules().max_steps)
+def calibrate(commit: str, number: int) -> WorldResult:
+    """Run the search of the nightly job on a world, and measure the proposal on the last days."""
+    started, depth, family = time.process_time(), SearchDepth(), list(FAMILIES)[number % len(FAMILIES)]
+    runs = Runs(family, int(hashlib.sha256(f"{commit}:{number}".encode()).hexdigest()[:8], 16))
     tried = search(
-        space, evaluate, days=train, prefer=depth.prefer, points=depth.points, rounds=depth.rounds, keep=depth.keep
+        SearchSpace(base=WORLD.params, reach=AdoptionRules().max_steps),
+        lambda candidates: runs.run(candidates, SEARCHED[-1]),
+        lambda candidates: runs.run(candidates, pilot_days(SEARCHED)[-1]),
+        days=SEARCHED,
+        depth=depth,
     )
-    best, present = ranked(tried, train, depth.prefer)[0], tried.candidates[tried.present]
-    add(natives(), range(depth.placements))
-    add(list({item.key: item for item in (present, best)}.values()), range(1, depth.placements))
-    choice = choose(best, present, results, held_out, depth.prefer)
-    later = {key: of_days(rows, after) for key, rows in results.items()}
-    difference = measures_of(later[choice.candidate.key], seed=0, before=later[present.key])
+    best, present = ranked(tried, SEARCHED, depth.prefer)[0], tried.candidates[tried.present]
+    finalists = list({item.key: item for item in (present, best)}.values())
+    runs.run(finalists, DAYS[-1])
+    runs.run(finalists, JUDGED[-1], SEARCHED[-1], range(1, depth.placements))
+    runs.run(natives(), DAYS[-1], JUDGED[-2])
+    choice = choose(best, present, runs.results, JUDGED, depth.prefer)
+    settings = {"present": present, "chosen": choice.candidate, **{item.name: item for item in natives()}}
+    later = {name: of_days(runs.results[item.key], REPORTED, RECORDED) for name, item in settings.items()}
+    measures = {name: measures_of(days, seed=0) for name, days in later.items()}
+    overload = measures_of(later["chosen"], seed=0, before=later["present"]).overloaded_minutes_per_day
     return WorldResult(
+        commit=commit,
+        number=number,
         family=family,
-        seed=seed,
         decision=choice.decision,
-        present=_means(measures_of(later[present.key], seed=0)),
-        chosen=_means(measures_of(later[choice.candidate.key], seed=0)),
-        natives={item.name: _means(measures_of(later[item.key], seed=0)) for item in natives()},
-        overload=difference.overloaded_minutes_per_day.low,
+        means={name: {item: getattr(row, item).mean for item in MEASURES} for name, row in measures.items()},
+        overload=overload.low,
+        tested=len(tried.candidates),
+        plans=runs.plans,
         seconds=time.process_time() - started,
     )
 
 
-def _means(measures: HeldOutMeasures) -> dict[str, float]:
-    return {name: getattr(measures, name).mean for name in MEASURES}
+def stored(path: Path) -> list[WorldResult]:
+    """Return the results in a file with one JSON line per world."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [WorldResult(**json.loads(line)) for line in lines]
 
 
-def seed_of(commit: str, number: int) -> int:
-    """Return the seed of a world, derived from the hash of the commit."""
-    return int(hashlib.sha256(f"{commit}:{number}".encode()).hexdigest()[:8], 16)
-
-
-def measured(commit: str, options: argparse.Namespace, store: Path) -> list[WorldResult]:
-    """Calibrate all worlds that `store` (one JSON line per world) does not contain yet, and return all results."""
-    store.parent.mkdir(parents=True, exist_ok=True)
-    lines = store.read_text().splitlines() if store.exists() else []
-    rows = [WorldResult(**json.loads(line)) for line in lines]
-    names, ended = list(FAMILIES), {row.seed for row in rows}
-    worlds = [(names[number % len(names)], seed_of(commit, number)) for number in range(options.worlds)]
-    with ProcessPoolExecutor(os.cpu_count()) as pool, store.open("a") as file:
-        runs = [
-            pool.submit(calibrate, family, seed, options.days, options.period, options.brokers)
-            for family, seed in worlds
-            if seed not in ended
-        ]
-        for run in as_completed(runs):
+def measured(commit: str, worlds: int, processes: int, path: Path) -> list[WorldResult]:
+    """Calibrate all worlds of this commit that the file `path` does not contain yet, and return all results."""
+    rows = [row for row in stored(path) if row.commit == commit]
+    numbers = set(range(worlds)) - {row.number for row in rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(processes) as pool, path.open("a", encoding="utf-8") as file:
+        for run in as_completed([pool.submit(calibrate, commit, number) for number in sorted(numbers)]):
             row = run.result()
             rows.append(row)
             file.write(json.dumps(asdict(row)) + "\n")
             file.flush()
-            print(f"{row.family}, seed {row.seed}, {row.seconds:.0f} s: {row.decision}", file=sys.stderr, flush=True)
-    seeds = {seed for _, seed in worlds}
-    return [row for row in rows if row.seed in seeds]
+            print(f"{row.number} {row.family}, {row.seconds:.0f} s: {row.decision}", file=sys.stderr, flush=True)
+    return sorted(rows, key=lambda row: row.number)
 
 
-def lines_of(rows: Sequence[WorldResult], commit: str, days: int) -> list[str]:
+def lines_of(rows: Sequence[WorldResult]) -> list[str]:
     """Return the results as lines of a page."""
-    lines = table(
-        ["family", "worlds", "proposals", *(f"{name}, median (worst)" for name in SHORT.values()), "became worse"],
-        [_row(family, [row for row in rows if row.family == family]) for family in (*FAMILIES, "")],
-    )
-    heads = ["", *(f"{name}, median (worst)" for name in SHORT.values())]
-    compared = [
-        [name, *(_spread([row.change(item, row.natives[name]) for row in rows]) for item in SHORT)] for name in NATIVES
+    families = [_family(name, [row for row in rows if row.family == name]) for name in FAMILIES]
+    names = {"present": "Bundlekeel, defaults", "chosen": "Bundlekeel, calibrated"}
+    absolute = [
+        [names.get(name, name), *(_interval([row.means[name][item] for row in rows]) for item in MEASURES)]
+        for name in rows[0].means
     ]
-    share = sum(row.worse for row in rows) / max(1, len(rows))
+    share = sum(row.worse for row in rows) / len(rows)
     return [
-        f"{len(rows)} worlds of {days} days, seeds from commit {commit[:12]}; changes on the {AFTER} days after them, "
-        f"in percent of the present settings. {share:.0%} of the worlds became worse: more than {EQUAL:.0%} imbalance, "
-        "or certainly more overloaded minutes.",
+        f"{len(rows)} worlds of {WORLD.days} days, seeds from {rows[0].commit[:12]}. {100 * share:.0f} % of them "
+        f"became worse: more than {100 * EQUAL:.0f} % imbalance, or certainly more overloaded minutes.",
         "",
-        *lines,
+        "## Change by the proposals",
         "",
-        "Pulsar's own classes with their defaults, compared with Bundlekeel's present settings:",
+        "In percent of the defaults; overloaded minutes: the difference.",
         "",
-        *table(heads, compared),
+        *table(
+            ["", *HEADS.values()], [["median, worst", *(_interval([row.change(n) for row in rows]) for n in MEASURES)]]
+        ),
+        "",
+        "Median (worst) by family:",
+        "",
+        *table(["family", "worlds", "proposals", *HEADS.values(), "became worse"], families),
+        "",
+        "## Compared with Pulsar's own classes",
+        "",
+        "Imbalance: max/mean of the scores, minus 1.",
+        "",
+        *table(["median, worst", *HEADS.values()], absolute),
     ]
 
 
-def _row(family: str, rows: Sequence[WorldResult]) -> list[object]:
+def _family(name: str, rows: Sequence[WorldResult]) -> list[object]:
     proposals = sum(not row.decision.startswith("keep") for row in rows)
-    cells = [_spread([row.change(name) for row in rows]) for name in SHORT]
-    return [family or "all", len(rows), proposals, *cells, sum(row.worse for row in rows)]
+    cells = [_spread([row.change(item) for row in rows]) for item in MEASURES]
+    return [name, len(rows), proposals, *cells, sum(row.worse for row in rows)]
+
+
+def _interval(values: Sequence[float]) -> str:
+    """Return the median with its bootstrap interval, and the highest value."""
+    low = high = median = float(np.median(values))
+    if len(values) > 1:
+        found = stats.bootstrap((values,), np.median, method="percentile", rng=0).confidence_interval
+        low, high = float(found.low), float(found.high)
+    return f"{median:.3g} ({low:.3g} to {high:.3g}), {max(values):.3g}"
 
 
 def _spread(changes: Sequence[float]) -> str:
-    return f"{np.median(changes):+z.1f} % ({max(changes):+z.1f} %)" if changes else "-"
+    return f"{np.median(changes):+.3g} ({max(changes):+.3g})" if changes else "-"
 
 
-def page(rows: Sequence[WorldResult], commit: str, days: int) -> str:
+def page(rows: Sequence[WorldResult]) -> str:
     """Return the text of docs/reference/calibration.md."""
     assert __doc__ is not None
     head = [
@@ -181,27 +225,25 @@ def page(rows: Sequence[WorldResult], commit: str, days: int) -> str:
         "",
         "Written by `python -m evidence.calibrated --write`; do not edit.",
     ]
-    return "\n".join([*head, "", __doc__.partition("\n\n")[2].strip(), "", *lines_of(rows, commit, days)]) + "\n"
+    return "\n".join([*head, "", __doc__.partition("\n\n")[2].strip(), "", *lines_of(rows)]) + "\n"
 
 
 def main() -> int:
     """Calibrate and print. With `--write`, also write docs/reference/calibration.md. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evidence.calibrated", description=__doc__)
     parser.add_argument("--worlds", type=int, default=30, metavar="N", help="number of worlds (30)")
-    parser.add_argument("--days", type=int, default=14, metavar="N", help="recorded days of each world (14)")
-    parser.add_argument("--period", type=int, default=60, metavar="SECONDS", help="time between two cycles (60)")
-    parser.add_argument("--brokers", type=int, default=6, metavar="N", help="brokers of each world (6)")
-    parser.add_argument("--commit", default="", help="hash to derive seeds from; default: that of HEAD")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="worlds at the same time (1)")
+    parser.add_argument("--commit", default="", help="hash to derive seeds from; default: that of the results, or HEAD")
+    parser.add_argument("--store", type=Path, default=STORE, help="results, one JSON line per world")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     command = ["git", "rev-parse", "HEAD"]
-    head = options.commit or subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    commit = head.strip()
-    store = ROOT / ".run" / "calibrated" / f"{commit[:12]}-{options.days}-{options.period}-{options.brokers}.jsonl"
-    rows = measured(commit, options, store)
-    print("\n".join(lines_of(rows, commit, options.days)))
+    head = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    commit = options.commit or next((row.commit for row in stored(options.store)[-1:]), head)
+    rows = measured(commit, options.worlds, options.processes, options.store)
+    print("\n".join(lines_of(rows)))
     if options.write:
-        PAGE.write_text(page(rows, commit, options.days), encoding="utf-8")
+        PAGE.write_text(page(rows), encoding="utf-8")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -15,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dev.cache import cache_dir, locked
 from dev.sidecar import Sidecar, leader_of
+from dev.wheels import directory_of
 from tests.chaos.stage import EAGER, Stage, admin, change_hands, open_stage, overrides, person, until
 from tests.chaos.zk import kazoo, read
 from tests.support.recorder import RecordedRequest
@@ -37,25 +36,11 @@ IN_TRANSIT_MS = 100
 LIMITS = ("--after", "3s", "--confirm", "1s", "--every", "1s")
 
 
-def packages() -> Path:
-    """Return a directory with the packages of the fake server. The first call installs them."""
-    lock = ROOT / "requirements" / "oxia.lock"
-    target = cache_dir() / f"oxia-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
-    scratch = target.with_suffix(".new")
-    with locked(target.with_suffix(".lock")):
-        if not target.is_dir():
-            pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--upgrade"]
-            exact = ["--require-hashes", "--no-deps", "--target", str(scratch), "-r", str(lock)]
-            subprocess.run([*pip, *exact], check=True)
-            scratch.rename(target)
-    return target
-
-
 @contextmanager
 def oxia() -> Iterator[str]:
     """Run the fake server, and yield the URL of an empty store in it."""
     command = [sys.executable, str(ROOT / "dev" / "oxia_fake.py")]
-    environment = {**os.environ, "PYTHONPATH": str(packages())}
+    environment = {**os.environ, "PYTHONPATH": str(directory_of("oxia"))}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -83,6 +83,8 @@ class BrokerTable:
 
     def wrong(self) -> Bools:
         """Return a mask of the limits that cannot be true, brokers by `RESOURCES` (see `wrong_limit_marks`)."""
+        if not any(self.overridden):
+            return np.zeros((len(self), len(RESOURCES)), dtype=bool)
         rows = [[f"!{name}" in touched for name in RESOURCES] for touched in self.overridden]
         return np.array(rows, dtype=bool).reshape(len(self), len(RESOURCES))
 

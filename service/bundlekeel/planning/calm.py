@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median_low
 from types import MappingProxyType
@@ -81,6 +82,9 @@ SHOWN_MS: Final = 60_000
 CONFIRMING_READINGS: Final = 2
 
 
+Readings = tuple[tuple[float, float], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """Measurements of the brokers in this cycle, one row per broker.
@@ -111,8 +115,7 @@ def follow_levels(
     `earlier`: load histories before this cycle. `moving`: brokers whose reports do not show their moves yet; their mean
     score restarts with the first report that shows them. `segments_changed`: last split or merge by broker, Unix ms.
     """
-    courses: dict[str, BrokerCourse] = {}
-    seconds = np.zeros(len(brokers.ids))
+    courses, seconds = dict[str, BrokerCourse](), np.zeros(len(brokers.ids))
     least = TRAFFIC_SHARE * float(brokers.traffic.mean()) if len(brokers.ids) else 0.0
     for row, (broker, score, traffic, until) in enumerate(
         zip(brokers.ids, brokers.scores.tolist(), brokers.traffic.tolist(), brokers.until_ms.tolist(), strict=True)
@@ -120,8 +123,7 @@ def follow_levels(
         course, updated, most = earlier.get(broker), int(brokers.updated_ms[row]), float(brokers.seconds[row])
         if course is None:
             # It is unknown for how long a first report was valid. It counts as a reading, and has no cost.
-            seconds[row] = most if most < math.inf else 0.001
-            known_for = float(seconds[row])
+            seconds[row] = known_for = most if most < math.inf else 0.001
             courses[broker] = BrokerCourse(
                 level=score,
                 traffic=traffic,
@@ -132,19 +134,23 @@ def follow_levels(
             )
             continue
         seconds[row] = passed = min(max(0.0, (until - course.until_ms) / 1000), most)
+        means, readings = (course.level, course.traffic, course.seconds), course.readings
         if broker in moving:
-            course = replace(course, level=score, traffic=traffic, seconds=0.0)
+            means = score, traffic, 0.0
         elif passed > 0 and updated == course.updated_ms and course.seconds > 0:
-            course = replace(course, seconds=min(course.seconds + passed, LEVEL_SECONDS))
+            means = course.level, course.traffic, min(course.seconds + passed, LEVEL_SECONDS)
         elif passed > 0:
-            course = _advance_level(course, score, traffic, passed, least, float(brokers.cost[row]))
-        known_until = max(until, course.until_ms)
-        is_steady = course.seconds >= STEADY_SECONDS
+            means, readings = _advance_level(course, score, traffic, passed, least, float(brokers.cost[row]))
+        known_until, is_steady = max(until, course.until_ms), means[2] >= STEADY_SECONDS
         courses[broker] = replace(
             course,
+            level=means[0],
+            traffic=means[1],
+            seconds=means[2],
+            readings=readings,
             updated_ms=updated if passed > 0 else course.updated_ms,
             until_ms=known_until,
-            steady=(course.level, course.traffic) if is_steady else course.steady,
+            steady=means[:2] if is_steady else course.steady,
             steady_ms=known_until if is_steady else course.steady_ms,
             segments_ms=segments_changed.get(broker, course.segments_ms),
         )
@@ -153,10 +159,11 @@ def follow_levels(
 
 def _advance_level(
     course: BrokerCourse, score: float, traffic: float, seconds: float, least: float, cost: float
-) -> BrokerCourse:
+) -> tuple[tuple[float, float, float], Readings]:
     """Add one reading to the broker's mean score and mean traffic, or restart the means if its load has changed.
 
-    The load has changed if the reading differs from the means by more than noise. `least`: smallest relevant change of
+    Returns the mean score, the mean traffic, their seconds, and the readings. The load has changed if the reading
+    differs from the means by more than noise. `least`: smallest relevant change of
     traffic, bytes/s. `cost`: score per byte/s of traffic.
     """
     level, mean_traffic, mean_seconds = course.level, course.traffic, course.seconds
@@ -164,9 +171,9 @@ def _advance_level(
     # A change by moves is not noise. It is unknown which load report shows the moves.
     before = (*course.readings, MOVED) if mean_seconds <= 0 <= traffic else course.readings
     readings = _with_reading(before, score, seconds)
-    anew = replace(course, level=score, traffic=traffic, seconds=seconds, readings=readings)
+    anew = score, traffic, seconds
     if mean_seconds <= 0:
-        return anew
+        return anew, readings
     if low < 0:
         mean_traffic = traffic
     elif high > max(TRAFFIC_FACTOR * low, low + least):
@@ -175,19 +182,14 @@ def _advance_level(
     # The variance of a mean decreases with its length. This is the squared change, converted to means of one second.
     change = (score - level) ** 2 / (1 / seconds + 1 / mean_seconds)
     if change > CHANGE_DEVIATIONS**2 * noise_of(course):
-        return anew
+        return anew, readings
     total = mean_seconds + seconds
-    return replace(
-        anew,
-        level=level + (score - level) * seconds / total,
-        traffic=mean_traffic + (traffic - mean_traffic) * seconds / total,
-        seconds=min(total, LEVEL_SECONDS),
-    )
+    level += (score - level) * seconds / total
+    mean_traffic += (traffic - mean_traffic) * seconds / total
+    return (level, mean_traffic, min(total, LEVEL_SECONDS)), readings
 
 
-def _with_reading(
-    readings: tuple[tuple[float, float], ...], score: float, seconds: float
-) -> tuple[tuple[float, float], ...]:
+def _with_reading(readings: Readings, score: float, seconds: float) -> Readings:
     mean, lasted = readings[-1] if readings else MOVED
     if not 0 < lasted < NOISE_SECONDS:
         return (*readings, (score, seconds))[-NOISE_READINGS:]
@@ -200,9 +202,14 @@ def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
 
     `late`: use only the later half of the broker's readings.
     """
+    return _noise_in(course.readings, late)
+
+
+@lru_cache(maxsize=4096)
+def _noise_in(readings: Readings, late: bool) -> float:
     changes = [
         (score - before) / math.sqrt(1 / seconds + 1 / lasted)
-        for (before, lasted), (score, seconds) in pairwise(course.readings)
+        for (before, lasted), (score, seconds) in pairwise(readings)
         if seconds >= NOISE_SECONDS and lasted > 0
     ]
     if late:
@@ -212,8 +219,8 @@ def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
     # A load that rises or falls has equal changes, and a step is one change, but both its differences are large: the
     # lower of two estimates is noise. A normal deviation has a median square of 0.455; changes that follow each other
     # share a reading, so their difference has three times its variance.
-    between = median_low((now - before) ** 2 for before, now in pairwise(changes)) / 3
-    return min(median_low(change**2 for change in changes), between) / 0.455
+    between = median_low([(now - before) ** 2 for before, now in pairwise(changes)]) / 3
+    return min(median_low([change**2 for change in changes]), between) / 0.455
 
 
 def has_fallen(course: BrokerCourse) -> bool:

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.model.load import CPU, RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.load import CPU, RATE_IN, RATE_OUT, Floats
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.snapshot import Bools, BrokerTable, Snapshot
 
@@ -62,6 +62,9 @@ _MOST_COST: Final = 5.0
 # Least standard deviation of CPU, as share of the limit.
 _NOISE: Final = 0.01
 _WIDE: Final = 1.96
+# Number of values of a `BrokerEvidence`, and the format in which they are rounded.
+_COLUMNS: Final = 17
+_NINE_DIGITS: Final = " ".join(["%.9g"] * _COLUMNS)
 
 Three = tuple[float, ...]
 
@@ -110,12 +113,27 @@ class CostEstimate:
 
     `cost`, `cost_interval`: costs in the cluster, in percent of one core per msg/s and per byte/s, shapes (2,) and (2,
     2). `factor`, `factor_interval`: cost of each broker divided by the cluster's cost, shapes (n,) and (n, 2).
+    `prior`: `CpuCosts.prior`. `matrix`, `precision`, `variance`: of the regressions, from which the intervals follow.
     """
 
     cost: Floats
-    cost_interval: Floats
     factor: Floats
-    factor_interval: Floats
+    prior: Floats
+    multiple: Floats
+    matrix: Floats
+    precision: Floats
+    variance: float
+
+    @property
+    def cost_interval(self) -> Floats:
+        """Return the interval of `cost`."""
+        spread = _WIDE * np.sqrt(self.variance * np.diagonal(np.linalg.inv(self.matrix)))
+        return self.prior[:, None] * _around(self.multiple, spread)
+
+    @property
+    def factor_interval(self) -> Floats:
+        """Return the interval of `factor`."""
+        return _around(self.factor, _WIDE * np.sqrt(self.variance / self.precision))
 
     def caused(self, traffic: Floats, factor: Floats | float) -> Floats:
         """Return the CPU that this traffic costs, percent of one core; one value per row of `traffic`, shape (n, 4).
@@ -129,6 +147,12 @@ class CostEstimate:
 NO_COSTS: Final = CpuCosts()
 
 
+def _around(values: Floats, spread: Floats) -> Floats:
+    """Return the interval (low, high) around each value, without negative parts."""
+    interval: Floats = np.clip(np.column_stack((values - spread, values + spread)), 0.0, None)
+    return interval
+
+
 class _Columns:
     """Measurements of brokers (`BrokerEvidence`) as columns, one row per broker."""
 
@@ -138,7 +162,7 @@ class _Columns:
             (item.reported, item.idle, *item.near, *item.far, *item.moments, item.noise, *item.steady, item.since)
             for item in (evidence.get(broker, none) for broker in ids)
         ]
-        table: Floats = np.array(rows, dtype=np.float64).reshape(len(ids), 17)
+        table: Floats = np.array(rows, dtype=np.float64).reshape(len(ids), _COLUMNS)
         self.table = table
         self.reported, self.idle, self.noise = table[:, 0], table[:, 1], table[:, 13]
         self.steady, self.since = table[:, 14:16], table[:, 16]
@@ -146,7 +170,7 @@ class _Columns:
 
     def evidence(self, row: int) -> BrokerEvidence:
         """Return the measurements of the broker in this row, rounded to nine digits to keep the stored data small."""
-        values = [float(f"{value:.9g}") for value in self.table[row].tolist()]
+        values = [float(text) for text in (_NINE_DIGITS % tuple(self.table[row].tolist())).split()]
         return BrokerEvidence(
             reported=int(self.reported[row]),
             steady=(values[14], values[15]),
@@ -161,8 +185,9 @@ class _Columns:
 
 def _volumes(traffic: Floats) -> Floats:
     """Return msg/s and bytes/s, each the sum of in and out; shape (n, 2). `traffic`: columns of `TRAFFIC`."""
-    messages, size = traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
-    return np.column_stack((messages, size))
+    # Every second column is a rate in, the next one the same rate out.
+    volumes: Floats = traffic[:, RATE_IN::2] + traffic[:, RATE_OUT::2]
+    return volumes
 
 
 def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()) -> CpuCosts:
@@ -191,20 +216,23 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
     fresh = usable & steady & (brokers.last_update > columns.reported)
     fresh &= (usage < _THROTTLED * limit) | (columns.reported == 0)
     if fresh.any() and any(before.prior):
-        _follow(columns, estimate(costs, brokers.ids, limit), snapshot, params, fresh)
+        _follow(columns, _estimate(costs, columns, brokers.ids, limit), snapshot, params, fresh)
     elif fresh.any():
         _restart(columns, np.column_stack((volumes, usage)), fresh)
     columns.reported[fresh] = brokers.last_update[fresh]
     for row in np.flatnonzero((columns.table != stored).any(axis=1)).tolist():
         evidence[brokers.ids[row]] = columns.evidence(row)
     costs = replace(costs, brokers=evidence)
+    newest = int(columns.reported.max(initial=0))
+    if any(costs.prior) and newest <= costs.compared:
+        return costs
     # Compare the last usable level of every broker: the few brokers without moves in progress are not representative.
     levels, compared = columns.near, columns.reported > 0
     if not compared.any():
         levels, compared = np.column_stack((volumes, usage)), usage > 0
     idle = np.where(columns.idle >= 0, columns.idle, costs.least_idle())
     prior = _compare(levels[compared, :2], np.maximum(levels[:, 2] - idle, 0.0)[compared])
-    return _blend(costs, prior, int(columns.reported.max(initial=0)))
+    return _blend(costs, prior, newest)
 
 
 def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float) -> Bools:
@@ -223,7 +251,7 @@ def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float
 
 def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:
     """Return the costs, adapted to a newer comparison of brokers; if the last comparison is old, they change more."""
-    if not any(prior) or (any(costs.prior) and newest <= costs.compared):
+    if not any(prior):
         return costs
     if any(costs.prior):
         weight = float(_gain((newest - costs.compared) / 60_000 / _COMPARE_MINUTES))
@@ -256,9 +284,10 @@ def _compare(volumes: Floats, caused: Floats) -> tuple[float, float]:
     size = relative[rows] @ np.stack((splits, 1 - splits))
     ratio, weight = caused[rows, None] / np.maximum(size, 1e-12), np.minimum(size, 1.0)
     order = np.argsort(ratio, axis=0, kind="stable")
-    summed = np.take_along_axis(weight, order, axis=0).cumsum(axis=0)
+    tested = np.arange(len(splits))
+    summed = weight[order, tested].cumsum(axis=0)
     place = (summed < _QUANTILE * summed[-1]).sum(axis=0)
-    scale = np.take_along_axis(ratio, order, axis=0)[place, np.arange(len(splits))]
+    scale = ratio[order[place, tested], tested]
     rest = caused[rows, None] - size * scale
     loss = np.where(rest > 0, _QUANTILE, _QUANTILE - 1) * rest
     total = loss.sum(axis=0) / caused[rows].sum() + _SPLIT_RIDGE * (splits - 0.5) ** 2
@@ -318,8 +347,13 @@ def _split_change(change: Floats, costs: CostEstimate) -> tuple[Floats, Floats]:
 
 def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstimate:
     """Return the cluster's CPU costs and the factors of the brokers `ids`; `limit`: CPU limits, % of one core."""
-    columns, every = _Columns(costs.brokers, ids), _Columns(costs.brokers, tuple(costs.brokers))
-    prior = np.array(costs.prior)
+    return _estimate(costs, _Columns(costs.brokers, ids), ids, limit)
+
+
+def _estimate(costs: CpuCosts, columns: _Columns, ids: tuple[str, ...], limit: Floats) -> CostEstimate:
+    """Return `estimate`. `columns`: measurements of the brokers `ids` in `costs`."""
+    known = tuple(costs.brokers)
+    every, prior = columns if known == ids else _Columns(costs.brokers, known), np.array(costs.prior)
     least = (_NOISE * float(limit.mean())) ** 2 if len(limit) else 1.0
     variance = max(float(every.noise.mean()) if len(every.noise) else 0.0, least, 1e-12)
     mm, ms, ss, my, sy = every.moments.sum(axis=0).tolist()
@@ -328,25 +362,30 @@ def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstima
     matrix = np.outer(prior, prior) * ((mm, ms), (ms, ss)) + ridge * np.eye(2)
     right = prior * (my, sy) + ridge
     multiple = _bounded(matrix, right)
-    spread = _WIDE * np.sqrt(variance * np.diagonal(np.linalg.inv(matrix)))
     cost: Floats = prior * multiple
-    interval = prior[:, None] * np.clip(np.column_stack((multiple - spread, multiple + spread)), 0.0, None)
     mm_, ms_, ss_, my_, sy_ = columns.moments.T
     ridge = variance / _FACTOR_SPREAD**2
     precision = cost[0] ** 2 * mm_ + 2 * cost[0] * cost[1] * ms_ + cost[1] ** 2 * ss_ + ridge
     factor = np.clip((cost[0] * my_ + cost[1] * sy_ + ridge) / precision, *_FACTORS)
-    wide = _WIDE * np.sqrt(variance / precision)
-    around = np.clip(np.column_stack((factor - wide, factor + wide)), 0.0, None)
-    return CostEstimate(cost=cost, cost_interval=interval, factor=factor, factor_interval=around)
+    return CostEstimate(
+        cost=cost,
+        factor=factor,
+        prior=prior,
+        multiple=multiple,
+        matrix=matrix,
+        precision=precision,
+        variance=variance,
+    )
 
 
 def _bounded(matrix: Floats, right: Floats) -> Floats:
     """Solve a linear equation for two values; a negative value becomes 0, and the other is solved again."""
     solved = np.linalg.solve(matrix, right)
-    for place in np.flatnonzero(solved < 0).tolist():
-        other = 1 - place
-        solved[place], solved[other] = 0.0, right[other] / matrix[other, other]
-    multiples: Floats = np.clip(solved, 0.0, _MOST_COST)
+    for place, value in enumerate(solved.tolist()):
+        if value < 0:
+            other = 1 - place
+            solved[place], solved[other] = 0.0, right[other] / matrix[other, other]
+    multiples: Floats = np.minimum(np.maximum(solved, 0.0), _MOST_COST)
     return multiples
 
 

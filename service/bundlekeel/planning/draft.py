@@ -30,7 +30,7 @@ from bundlekeel.model.names import find_alike
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.model.snapshot import Bools, Snapshot, fill_from_traffic
-from bundlekeel.planning.costs import NO_COSTS, CpuCosts, estimate, learn
+from bundlekeel.planning.costs import NO_COSTS, CostEstimate, CpuCosts, estimate, learn
 from bundlekeel.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.planning.pressure import shares_of
 from bundlekeel.planning.scores import ScoredColumn, score_of, scored_columns, weights_of
@@ -74,18 +74,18 @@ class Draft:
         costs: CpuCosts = NO_COSTS,
         scale: Floats | float = 1.0,
         *,
-        learned: CpuCosts | None = None,
+        learned: tuple[CpuCosts, CostEstimate] | None = None,
     ) -> None:
         """Prepare the draft without moves.
 
         `turn`: broker row at which `round_robin` continues. `costs`: CPU costs before this snapshot
         (`StrategyMemory.costs`), to which the draft adds the snapshot. `learned`: costs that already include the
-        snapshot, instead of `costs`. `scale`: each broker's mean load since its load last changed, divided by its last
-        reading, shape (n, 1). It is not applied to traffic from counters, which is exact.
+        snapshot, with their estimate, instead of `costs`. `scale`: each broker's mean load since its load last changed,
+        divided by its last reading, shape (n, 1). It is not applied to traffic from counters, which is exact.
         """
         brokers = snapshot.brokers
-        self.costs = learn(costs, snapshot, params, ledger.unsettled()) if learned is None else learned
-        self.estimate = estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
+        self.costs, known = learned or (learn(costs, snapshot, params, ledger.unsettled()), None)
+        self.estimate = known or estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
         self.snapshot, self.params, self.weights = snapshot, params, weights_of(params, snapshot.mode)
         # Pulsar's own classes use wrong limits as reported.
         self.wrong: Bools = brokers.wrong() & (params.compat == "none")
@@ -313,8 +313,9 @@ class Draft:
 
     def close(self, brokers: Iterable[int]) -> None:
         """Close these brokers (rows), so that they accept no bundle."""
-        self.closed[list(brokers)] = True
-        self._waive_topic_limit()
+        if rows := list(brokers):
+            self.closed[rows] = True
+            self._waive_topic_limit()
 
     def counted(self) -> Bools:
         """Return a mask of the brokers over which the mean is computed.

@@ -23,7 +23,7 @@ from bundlekeel.model.plan import Move, Plan, Refusal, Verdict, plan_hash
 from bundlekeel.model.scalable import changed_brokers
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.planning import calm
-from bundlekeel.planning.costs import CpuCosts, estimate, learn
+from bundlekeel.planning.costs import CostEstimate, CpuCosts, estimate, learn
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of, with_policies
 from bundlekeel.planning.filters.versions import VersionKey, version_key
@@ -83,7 +83,7 @@ def plan(inputs: PlanInput) -> PlanResult:
     inputs.snapshot.bundles.rows_named(named)
     names = trial.names(inputs.snapshot.bundles, params) if trial is not None else ()
     if trial is None or not names:
-        return _plan(replace(inputs, memory=replace(memory, trial=None)))[0]
+        return _plan(inputs if memory.trial is None else replace(inputs, memory=replace(memory, trial=None)))[0]
     common = replace(memory, trial=None)
     first, draft = _plan(replace(inputs, memory=common), skipped=names)
     trial_inputs = replace(inputs, params=trial.parameters(params, names, first.plan), memory=memory.trial or common)
@@ -109,8 +109,8 @@ def _plan(inputs: PlanInput, *, skipped: tuple[str, ...] = (), first: Plan | Non
     relocation = Relocation() if stopped(hold) or first is not None else _relocate(inputs, ledger, hold)
     earlier = first.moves if first is not None else relocation.moves
     books, inputs = Relocation(moves=earlier).booked(ledger, snapshot), replace(inputs, params=params)
-    costs, courses, seconds, scale = _levels(inputs, books)
-    draft = Draft(snapshot, books, params, inputs.memory.turn, scale=scale, learned=costs)
+    learned, courses, seconds, scale = _levels(inputs, books)
+    draft = Draft(snapshot, books, params, inputs.memory.turn, scale=scale, learned=learned)
     if (bans := bans_of(snapshot, guard, params)) is not None:
         draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
@@ -181,8 +181,10 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
     return decision
 
 
-def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
-    """Return CPU costs, load history by broker, newly measured seconds, and the argument `scale` of `Draft`.
+def _levels(
+    inputs: PlanInput, books: Ledger
+) -> tuple[tuple[CpuCosts, CostEstimate], dict[str, BrokerCourse], Floats, Floats]:
+    """Return CPU costs and their estimate, load history by broker, newly measured seconds, and `scale` of `Draft`.
 
     The scale, shape (n, 1), replaces the last reading of a broker by its mean score. It is 1 for Pulsar's own classes
     (`compat`), which use the last reading.
@@ -201,7 +203,7 @@ def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, Broke
     levels = np.array([courses[broker].level for broker in brokers.ids])
     steady = (scores > 0) & (params.compat == "none")
     scale = np.divide(levels, scores, out=np.ones(len(scores)), where=steady)
-    return costs, courses, seconds, scale[:, np.newaxis]
+    return (costs, estimates), courses, seconds, scale[:, np.newaxis]
 
 
 def _eligible(
@@ -320,7 +322,7 @@ def _explain_bases(context: Context, decision: Decision) -> None:
     The text is added to the verdict of each such broker, and to that of the cycle if nothing moves.
     """
     draft, params, ids = context.draft, context.params, context.snapshot.brokers.rows
-    if params.compat != "none":
+    if params.compat != "none" or not any(item.code is Code.OVERLOADED for item in decision.brokers):
         return
     base, limit = draft.base_score(), context.mean * (1 + params.min_unload_share)
     giving, hot = {move.source for move in context.moves}, list[str]()

@@ -49,7 +49,7 @@ class CalibrationSettings(Section):
     )
     uri: Place | None = Field(
         default=None,
-        description="store in which the job writes DATE/thresholds.json, the same for all sidecars; null: "
+        description="store in which the job writes TIME/thresholds.json, the same for all sidecars; null: "
         "`calibration` below `history.uri`",
     )
     prefer: Literal["balance", "calm"] = Field(

@@ -22,6 +22,9 @@ def the_greatest_date_counts(store: CalibrationStore, put: Put) -> None:
     assert store.newest() == FoundDocument(path="2026-11-21/thresholds.json", data=b"new")
     put("2026-11-22/thresholds.json", b"newest")
     assert store.newest() == FoundDocument(path="2026-11-22/thresholds.json", data=b"newest")
+    for time, data in (("031500", b"second"), ("020000", b"first")):
+        put(f"2026-11-22T{time}Z/thresholds.json", data)
+    assert store.newest() == FoundDocument(path="2026-11-22T031500Z/thresholds.json", data=b"second")
 
 
 def other_files_are_passed_over(store: CalibrationStore, put: Put) -> None:

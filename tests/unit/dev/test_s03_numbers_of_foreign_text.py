@@ -105,6 +105,7 @@ ALLOWED: Final = {
     ("pulsar/channel/channel_watch.py", "float(count)"): "a length",
     ("pulsar/sources/rate_signals.py", "int(LOWEST)"): "a constant",
     ("leader/state/leadership.py", "float(epoch)"): "a length",
+    ("planning/costs.py", "float(text)"): "digits that we wrote",
     ("planning/strategies/shed_then_place.py", "int(part[place])"): _ARRAYS,
     ("planning/strategies/swap.py", "map(int, smallest)"): _ARRAYS,
     (

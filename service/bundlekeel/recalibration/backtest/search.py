@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Final
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from bundlekeel.model.parameters import Parameters, compat_defaults, defaults
 from bundlekeel.model.text_format import figure
-from bundlekeel.recalibration.backtest.choice import TriedCandidates, ranked
+from bundlekeel.recalibration.backtest.choice import Day, TriedCandidates, ranked
 from bundlekeel.recalibration.backtest.measures import ByRunDay, Candidate, Value
 from bundlekeel.recalibration.rules.thresholds import RANGES, searched, stepped, steps_between
 
@@ -41,6 +42,9 @@ UNMODELLED: Final = {
 # Pulsar's shedders, each with the strategy that is its copy with `compat`.
 NATIVES: Final = {"AvgShedder": "avg", "ThresholdShedder": "threshold", "TransferShedder": "transfer"}
 RELEASE: Final = "4.2"
+# All candidates of a round are tested on this share of the days of the search, and this share of them on all days.
+PILOT_SHARE: Final = 0.2
+PILOT_KEEPS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,26 @@ class SearchSpace:
         return -down, up
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchDepth:
+    """Depth of a search.
+
+    `points`: number of values of each parameter in the first round. `rounds`: number of rounds after that. `keep`:
+    number of best candidates that a round starts from. `held_out`: share of the days that the search does not use.
+    `placements`: initial placements of bundles with which the best candidate is judged. `names`: parameters to test;
+    empty: all. `prefer`: `calibration.prefer`.
+    """
+
+    points: int = 3
+    rounds: int = 2
+    keep: int = 1
+    held_out: float = 0.3
+    placements: int = 3
+    names: tuple[str, ...] = ()
+    prefer: str = "calm"
+    seed: int = 0
+
+
 PRESENT: Final = Candidate(name="present")
 
 
@@ -143,33 +167,45 @@ def neighbours(
 
 
 def search(
-    space: SearchSpace,
-    evaluate: Evaluate,
-    *,
-    days: Collection[int],
-    prefer: str,
-    points: int = 3,
-    rounds: int = 2,
-    keep: int = 1,
+    space: SearchSpace, evaluate: Evaluate, pilot: Evaluate, *, days: Collection[int], depth: SearchDepth
 ) -> TriedCandidates:
-    """Test the grid, then `rounds` times the neighbours of the `keep` best candidates, and these combined.
+    """Test the grid, then `depth.rounds` times the neighbours of the `depth.keep` best candidates, and these combined.
 
     `days`: days that the search uses (others are held out). Neighbours differ by several steps in the first round and
-    by one in the last. `evaluate` is called once per candidate. A parameter that had no effect in the grid is not
-    changed afterwards.
+    by one in the last. `pilot` measures each candidate once, on the first days (`pilot_days`). Then `evaluate` measures
+    the best `PILOT_KEEPS` of each round on all days; the others have no results. A parameter without effect in the
+    pilot is not changed after the grid.
     """
-    first = _distinct([PRESENT, *grid(space, points=points)])
-    tried = TriedCandidates(present=PRESENT.key).with_results(first, evaluate(first))
-    idle = _idle(tried)
-    for number in range(rounds):
-        best = _without_equals(ranked(tried, days, prefer), tried)[:keep]
-        steps = float(2 ** (rounds - 1 - number))
-        combined = [_candidate(space, {**other.changes, **one.changes}) for one, other in combinations(best, 2)]
-        around = [other for candidate in best for other in neighbours(candidate, space, steps=steps, without=idle)]
-        new = [item for item in _distinct([*combined, *around]) if item.key not in tried.results]
+    tried = short = TriedCandidates(present=PRESENT.key)
+    new = _distinct([PRESENT, *grid(space, points=depth.points)])
+    for number in range(depth.rounds + 1):
+        if number:
+            best, idle = _without_equals(ranked(tried, days, depth.prefer), tried)[: depth.keep], _idle(short)
+            steps = float(2 ** (depth.rounds - number))
+            combined = [_candidate(space, {**other.changes, **one.changes}) for one, other in combinations(best, 2)]
+            around = [other for candidate in best for other in neighbours(candidate, space, steps=steps, without=idle)]
+            new = [item for item in _distinct([*combined, *around]) if item.key not in short.results]
+        if new:
+            short = short.with_results(new, pilot(new))
+            new = _promising(short, new, days, depth.prefer)
         if new:
             tried = tried.with_results(new, evaluate(new))
-    return tried
+    return replace(tried, candidates=short.candidates)
+
+
+def pilot_days(days: Collection[Day]) -> tuple[Day, ...]:
+    """Return the first days of the search, on which all candidates are tested: `PILOT_SHARE` of them, at least one."""
+    return tuple(sorted(days)[: max(1, round(PILOT_SHARE * len(days)))])
+
+
+def _promising(short: TriedCandidates, new: Sequence[Candidate], days: Collection[int], prefer: str) -> list[Candidate]:
+    """Return the present settings if they are new, and the best new candidates by the results of the pilot.
+
+    A candidate that has exactly the results of a better one, or of the present settings, has no effect of its own.
+    """
+    best = [item for item in _without_equals(ranked(short, days, prefer), short) if item in new]
+    present = [item for item in new if item.key == short.present]
+    return _distinct([*present, *best[: math.ceil(PILOT_KEEPS * len(new))]])
 
 
 def _idle(tried: TriedCandidates) -> frozenset[str]:

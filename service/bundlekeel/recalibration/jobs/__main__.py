@@ -43,8 +43,8 @@ Proposes thresholds from recorded history, with evidence.
 
 Reads what sidecars recorded (settings section `history`), checks every day of
 it, and plans its cycles again with other thresholds, as a sidecar would. Judges
-the result on days that the search did not use. Writes OUT/DATE/report.html and
-report.json for operators and OUT/DATE/thresholds.json for sidecars.
+the result on days that the search did not use. Writes OUT/TIME/report.html and
+report.json for operators and OUT/TIME/thresholds.json for sidecars.
 The history is not changed.
 """
 _MORE: Final = """\
@@ -195,11 +195,12 @@ def _run(parsed: argparse.Namespace) -> int:
     parsed.out = _out(parsed, loaded)
     # pyspark and pyarrow are extras: without them --help works, and the error names the missing package.
     with _extras():
-        from bundlekeel.recalibration.jobs.options import check_start, explain, newest, unused  # noqa: PLC0415
+        from bundlekeel.recalibration.jobs.options import check_start, explain, newest  # noqa: PLC0415
+        from bundlekeel.recalibration.jobs.rules import days_between  # noqa: PLC0415
     options = options_of(parsed, loaded)
     # Listed once, because listing months of files in a bucket takes long.
     history = newest(options)
-    for day in unused(options, history):
+    for day in sorted(options.rules.leave_out.difference(days_between(history[0].date, history[-1].date))):
         tell(f"--leave-out {day} has no effect: it is not between the first and the last recorded day")
     if parsed.explain:
         sys.stdout.write(json.dumps(explain(options, history), indent=1) + "\n")
@@ -265,9 +266,9 @@ def _extras() -> Iterator[None]:
 
 def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
     """Return the options of the nightly run, from the command line and the settings (None: without settings)."""
+    from bundlekeel.recalibration.backtest.search import SearchDepth  # noqa: PLC0415
     from bundlekeel.recalibration.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.recalibration.jobs.rules import HistoryRules  # noqa: PLC0415
-    from bundlekeel.recalibration.jobs.selection import SearchDepth  # noqa: PLC0415
 
     adoption, prefer = Adoption(), SearchDepth().prefer
     if loaded is not None:

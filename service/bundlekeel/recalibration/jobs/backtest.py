@@ -27,14 +27,8 @@ from bundlekeel.recalibration.parquet import ParquetStore
 
 # One task. `placement`: initial owners of bundles. `candidates`: settings as JSON.
 TASKS: Final = pa.schema([("placement", pa.int64()), ("candidates", pa.list_(pa.string()))])
-MEASURES: Final = pa.schema(
-    [
-        ("candidate", pa.string()),
-        ("placement", pa.int64()),
-        ("day", pa.int64()),
-        *((name, pa.float64()) for name in FIGURES),
-    ]
-)
+_KEYS: Final = [("candidate", pa.string()), ("placement", pa.int64()), ("day", pa.int64())]
+MEASURES: Final = pa.schema([*_KEYS, *((name, pa.float64()) for name in FIGURES)])
 # Every task reads the whole history, which costs about as much as half a candidate. So it runs several.
 _LEAST_CANDIDATES: Final = 4
 

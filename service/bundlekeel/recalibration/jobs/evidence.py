@@ -14,8 +14,7 @@ from bundlekeel.model.text_format import figure
 from bundlekeel.recalibration.backtest import Candidate
 from bundlekeel.recalibration.backtest.choice import Choice, TriedCandidates, of_days
 from bundlekeel.recalibration.backtest.intervals import LEVEL, measures_of
-from bundlekeel.recalibration.backtest.search import NATIVES
-from bundlekeel.recalibration.jobs.selection import SearchDepth
+from bundlekeel.recalibration.backtest.search import NATIVES, SearchDepth
 from bundlekeel.recalibration.rules.thresholds import RANGES, Data, Evidence, HeldOutMeasures, Proposed, Thresholds
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from bundlekeel.model.text_format import numbered
 from bundlekeel.model.uris import below
+from bundlekeel.recalibration.backtest.search import SearchDepth
 from bundlekeel.recalibration.history.ports import clusters_of, mixed
 from bundlekeel.recalibration.jobs.periods import HistoryPeriod, periods_of
 from bundlekeel.recalibration.jobs.places import OutputFolder
 from bundlekeel.recalibration.jobs.rules import BadDays, HistoryRules, OtherCluster, TooLittleHistory, days_between
-from bundlekeel.recalibration.jobs.selection import SearchDepth
 from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 
@@ -36,8 +36,8 @@ class Options:
 
     @property
     def folder(self) -> str:
-        """Directory of the results below `out`: the day of the run."""
-        return self.now.strftime("%Y-%m-%d")
+        """Directory of the results below `out`: the start of the run, because no run may change results of another."""
+        return self.now.strftime("%Y-%m-%dT%H%M%SZ")
 
 
 def check_start(options: Options, history: Sequence[HistoryPeriod]) -> None:
@@ -60,13 +60,7 @@ def too_few(options: Options, history: Sequence[HistoryPeriod]) -> TooLittleHist
     needed = options.rules.min_days
     if len(days) >= needed:
         return None
-    figures: dict[str, Any] = {
-        "good_days": None,
-        "min_days": needed,
-        "span_days": len(days),
-        "cycles": None,
-        "bad_days": {},
-    }
+    figures = dict[str, Any](good_days=None, min_days=needed, span_days=len(days), cycles=None, bad_days={})
     message = f"history of {numbered(len(days), 'day')}; {needed} good days are needed"
     return TooLittleHistory(message, figures=figures)
 
@@ -96,11 +90,6 @@ def newest(options: Options) -> list[HistoryPeriod]:
     days = options.days + (periods[-1].date == current_hour[0])
     first = date.fromordinal(max(1, date.fromisoformat(periods[-1].date).toordinal() - days + 1)).isoformat()
     return [item for item in periods if item.date >= first]
-
-
-def unused(options: Options, history: Sequence[HistoryPeriod]) -> list[str]:
-    """Return the days of --leave-out that are not between the first and the last day of the history."""
-    return sorted(options.rules.leave_out - set(days_between(history[0].date, history[-1].date)))
 
 
 def cluster_of(options: Options, history: Sequence[HistoryPeriod]) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,33 +57,6 @@ class OutputFolder:
                         self._fs.delete_file(at)
                 raise
         return below(self.uri, name)
-
-    def read(self, name: str) -> bytes:
-        """Return the contents of a file."""
-        with self._answering(), self._fs.open_input_file(self._at(name)) as stream:
-            content: bytes = stream.read()
-        return content
-
-    def keep(self, folder: str, names: Sequence[str]) -> str:
-        """Copy these files into `folder/earlier/TIME` and return that place; empty if no file exists.
-
-        TIME is the modification time of the newest file. The originals stay, because sidecars may read them now.
-        """
-        with self._answering():
-            existing = {
-                info.base_name: info.mtime for info in self._fs.get_file_info(self._all(folder)) if info.is_file
-            }
-        times = {name: existing[name] for name in names if name in existing}
-        if not times:
-            return ""
-        last = max((at for at in times.values() if at is not None), default=datetime.now(UTC)).astimezone(UTC)
-        copy = f"{folder}/earlier/{last:%Y%m%dT%H%M%SZ}"
-        for name in times:
-            self.write(f"{copy}/{name}", self.read(f"{folder}/{name}"))
-        return below(self.uri, copy)
-
-    def _all(self, folder: str) -> pafs.FileSelector:
-        return pafs.FileSelector(self._at(folder), allow_not_found=True)
 
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"

@@ -22,7 +22,7 @@ from bundlekeel.planning.costs import CpuCosts
 from bundlekeel.recalibration.backtest import Candidate
 from bundlekeel.recalibration.backtest.choice import TriedCandidates, choose, ranked, split_days
 from bundlekeel.recalibration.backtest.run import RECORDED
-from bundlekeel.recalibration.backtest.search import SearchSpace, natives, search
+from bundlekeel.recalibration.backtest.search import SearchSpace, natives, pilot_days, search
 from bundlekeel.recalibration.history.frames import restored
 from bundlekeel.recalibration.history.ports import NAME
 from bundlekeel.recalibration.jobs import backtest, quality
@@ -93,7 +93,9 @@ def recalibrate(
     excluded = find_excluded(space)
     for name, why in excluded.items():
         tell(f"{name} is not changed: {why}")
-    runs = Runs(spark, inputs, progress, rounds=1 + options.search.rounds)
+    first = pilot_days(split_days(dates, options.search.held_out)[0])
+    pilot = replace(inputs, periods=backtest.usable(history, first))
+    runs = Runs(spark, inputs, pilot, progress, rounds=1 + options.search.rounds)
     evidence = search_and_choose(runs, space, options, data_of(judged, dates), cluster)
     return write_results(options, evidence, judged, excluded)
 
@@ -145,11 +147,12 @@ def present_state(digest: DataFrame) -> tuple[Parameters, CpuCosts]:
 class Runs:
     """Runs candidates through all days and keeps their measures.
 
-    `results`: measures by candidate key, then by run and day. `rounds`: highest number of rounds of the search.
+    `first`: the first days of the search. `results`: by candidate key, then by run and day. `rounds`: the most rounds.
     """
 
     spark: SparkSession
     inputs: backtest.BacktestInputs
+    first: backtest.BacktestInputs
     progress: Progress
     rounds: int
     round: int = 0
@@ -159,12 +162,17 @@ class Runs:
         """Run a round of the search, from the recorded owners. Returns the measures of these candidates."""
         self.round += 1
         started, names = time.monotonic(), {name for item in candidates for name in item.changes}
-        grid = " (the grid)" if self.round == 1 else ""
+        where = f"round {self.round} of {self.rounds}"
         text = f"{numbered(len(candidates), 'candidate')}, other {some(sorted(names))}"
-        self.progress.tell(f"round {self.round} of {self.rounds}{grid}: {text}")
-        self.add(candidates, (RECORDED,), f"search, round {self.round} of {self.rounds}")
+        self.progress.tell(f"{where}{' (the grid)' if self.round == 1 else ''}: {text}")
+        self.add(candidates, (RECORDED,), f"search, {where}")
         self.progress.tell(f"{len(candidates)} candidates in {time.monotonic() - started:.0f} s")
         return {item.key: self.results[item.key] for item in candidates}
+
+    def pilot(self, candidates: Sequence[Candidate]) -> backtest.Results:
+        """Run candidates through the first days of the search. Returns their measures, which are not kept."""
+        self.progress.begin(f"search, first days of {numbered(len(candidates), 'candidate')}")
+        return backtest.run_candidates(self.spark, candidates, (RECORDED,), self.first)
 
     def add(self, candidates: Sequence[Candidate], placements: Sequence[int], step: str) -> None:
         """Run these candidates from these placements, and add their measures to `results`."""
@@ -177,9 +185,7 @@ def search_and_choose(runs: Runs, space: SearchSpace, options: Options, data: Da
     """Search, judge the best candidate by the held-out days, and collect the evidence for `thresholds.json`."""
     depth = options.search
     train, held_out = ({day_number(name): name for name in names} for names in split_days(data.days, depth.held_out))
-    tried = search(
-        space, runs, days=train, prefer=depth.prefer, points=depth.points, rounds=depth.rounds, keep=depth.keep
-    )
+    tried = search(space, runs, runs.pilot, days=train, depth=depth)
     best, present = ranked(tried, train, depth.prefer, seed=depth.seed)[0], tried.candidates[tried.present]
     classes = natives()
     runs.add(classes, range(depth.placements), "Pulsar's own classes")
@@ -222,7 +228,7 @@ def data_of(judged: Sequence[JudgedDay], dates: Sequence[str]) -> Data:
 def write_results(
     options: Options, inputs: EvidenceInput, judged: Sequence[JudgedDay], left_alone: Mapping[str, str]
 ) -> RecalibrationResult:
-    """Write the report, then `thresholds.json`, so that a proposal never exists without a report."""
+    """Write the report, then `thresholds.json`, so that a proposal never exists without its report."""
     document = thresholds_of(inputs, pyspark=pyspark.__version__)
     report = Report(
         document=document,
@@ -233,7 +239,6 @@ def write_results(
         left_alone=left_alone,
     )
     place, folder = OutputFolder(options.out), options.folder
-    copy = place.keep(folder, (REPORT, JSON_REPORT, NAME))
     html = place.write(f"{folder}/{REPORT}", page(report).encode())
     place.write(f"{folder}/{JSON_REPORT}", _encoded(as_json(report)))
     path = place.write(f"{folder}/{NAME}", _encoded(document_of(document)))
@@ -242,7 +247,6 @@ def write_results(
         path=path,
         report=html,
         messages=(
-            *((f"the results of an earlier run of {folder} were copied to {copy}",) if copy else ()),
             document.decision,
             *meanings(document),
             *(f"{item.code.value}: {item.detail}" for item in report.objections),

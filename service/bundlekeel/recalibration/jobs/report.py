@@ -77,10 +77,11 @@ def days_of(inputs: EvidenceInput) -> list[DayPair]:
 
 
 def points_of(inputs: EvidenceInput) -> list[Point]:
-    """Return the point of every candidate on the held-out days, from the recorded placement."""
+    """Return the point of every candidate with results on the held-out days, from the recorded placement."""
     points = []
-    for key, item in inputs.tried.candidates.items():
-        whole = CandidateMeasures.sum(of_days(inputs.tried.results[key], inputs.held_out, RECORDED).values())
+    for key, days in inputs.tried.results.items():
+        item = inputs.tried.candidates[key]
+        whole = CandidateMeasures.sum(of_days(days, inputs.held_out, RECORDED).values())
         point = Point(name=item.name, kind=_kind(item, inputs), clients=_per_hour(whole), max_mean=1 + whole.imbalance)
         points.append(point)
     return points

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameters import Parameters
@@ -11,28 +10,8 @@ from bundlekeel.model.text_format import figure, numbered
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import GOALS, Choice, TriedCandidates, of_days, worse
 from bundlekeel.recalibration.backtest.run import RECORDED
-from bundlekeel.recalibration.backtest.search import NATIVES, UNMODELLED, SearchSpace
+from bundlekeel.recalibration.backtest.search import NATIVES, UNMODELLED, SearchDepth, SearchSpace
 from bundlekeel.recalibration.rules.thresholds import RANGES, TITLES, searched, steps_between
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchDepth:
-    """Depth of a search.
-
-    `points`: number of values of each parameter in the first round. `rounds`: number of rounds after that. `keep`:
-    number of best candidates that a round starts from. `held_out`: share of the days that the search does not use.
-    `placements`: initial placements of bundles with which the best candidate is judged. `names`: parameters to test;
-    empty: all. `prefer`: `calibration.prefer`.
-    """
-
-    points: int = 3
-    rounds: int = 2
-    keep: int = 1
-    held_out: float = 0.3
-    placements: int = 3
-    names: tuple[str, ...] = ()
-    prefer: str = "calm"
-    seed: int = 0
 
 
 def check_searchable(space: SearchSpace, depth: SearchDepth) -> None:

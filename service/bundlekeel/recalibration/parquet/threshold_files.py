@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from bundlekeel.model.errors import StoreError
 from bundlekeel.recalibration.history.ports import MAX_BYTES, NAME, FoundDocument
 
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d{6}Z)?")
 # A failed job leaves a directory without a proposal. At most this many directories are checked, newest first.
 _NIGHTS: Final = 30
 
@@ -27,11 +27,11 @@ class CalibrationFolder:
         self._root = root.rstrip("/")
 
     def newest(self) -> FoundDocument | None:
-        """Return the proposal in the directory of the latest date, else in the root; None: there is no proposal."""
+        """Return the proposal in the directory of the latest time, else in the root; None: there is no proposal."""
         with _answering():
             selector = pafs.FileSelector(self._root, recursive=False, allow_not_found=True)
             there = self._fs.get_file_info(selector)
-            nights = sorted(filter(_DATE.fullmatch, map(_name, there)), reverse=True)
+            nights = sorted(filter(_TIME.fullmatch, map(_name, there)), reverse=True)
             for path in (*(f"{night}/{NAME}" for night in nights[:_NIGHTS]), NAME):
                 if self._fs.get_file_info(f"{self._root}/{path}").is_file:
                     with self._fs.open_input_stream(f"{self._root}/{path}") as stream:

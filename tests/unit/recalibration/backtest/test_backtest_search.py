@@ -23,7 +23,17 @@ from bundlekeel.recalibration.backtest.choice import (
 )
 from bundlekeel.recalibration.backtest.intervals import chance, measures_of
 from bundlekeel.recalibration.backtest.measures import ByRunDay
-from bundlekeel.recalibration.backtest.search import NATIVES, PRESENT, SearchSpace, grid, natives, neighbours, search
+from bundlekeel.recalibration.backtest.search import (
+    NATIVES,
+    PRESENT,
+    SearchDepth,
+    SearchSpace,
+    grid,
+    natives,
+    neighbours,
+    pilot_days,
+    search,
+)
 from bundlekeel.recalibration.rules.thresholds import RANGES, searched, steps_between
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
@@ -70,9 +80,9 @@ class Answers:
 SPACE = SearchSpace(base=BASE, requested=("avg_low_threshold_percent", "move_price"))
 
 
-def search_all(space: SearchSpace = SPACE, answers: Answers | None = None, **options: int) -> TriedCandidates:
+def search_all(space: SearchSpace = SPACE, **options: int) -> TriedCandidates:
     """Search on all days."""
-    return search(space, answers or Answers(), days=DAYS, prefer="calm", **options)
+    return search(space, Answers(), Answers(), days=DAYS, depth=SearchDepth(**options))
 
 
 class TestSearch:
@@ -84,13 +94,6 @@ class TestSearch:
         assert best.avg_low_threshold_percent == 30.0
         assert best.move_price == pytest.approx(50 * 1.25**3)
 
-    def test_nothing_is_asked_twice(self) -> None:
-        """A back-test of a candidate may take an hour."""
-        answers = Answers()
-        tried = search_all(answers=answers, points=4, rounds=3)
-        assert len(answers.asked) == len(set(answers.asked))
-        assert set(answers.asked) == set(tried.results) == set(tried.candidates)
-
     def test_what_makes_no_difference_is_not_refined(self) -> None:
         """A parameter without effect in the grid is tried only there; the others are refined."""
         space = replace(SPACE, requested=(*SPACE.requested, "overloaded_threshold_percent"))
@@ -100,6 +103,31 @@ class TestSearch:
         assert changed and {item.key for item in changed} <= first
         assert any(item.key not in first for item in tried.candidates.values())
 
+    def test_a_pilot_leaves_few_candidates(self) -> None:
+        """The first days exclude most candidates, and each one without effect. The best one is found nevertheless.
+
+        None is measured twice: a back-test of a candidate may take an hour.
+        """
+        space = replace(SPACE, requested=(*SPACE.requested, "overloaded_threshold_percent"))
+        answers, first = Answers(), Answers()
+
+        def pilot(candidates: Sequence[Candidate]) -> Mapping[str, ByRunDay]:
+            rows = first(candidates).items()
+            return {key: {row: days[row] for row in days if row[1] in pilot_days(DAYS)} for key, days in rows}
+
+        tried = search(space, answers, pilot, days=DAYS, depth=SearchDepth(rounds=4, keep=3))
+        best = ranked(tried, DAYS, "calm")[0].params(BASE)
+        assert (best.avg_low_threshold_percent, best.move_price) == (30.0, pytest.approx(50 * 1.25**3))
+        assert PRESENT.key in tried.results and sorted(answers.asked) == sorted(tried.results)
+        assert len(first.asked) == len(set(first.asked)) == len(tried.candidates)
+        assert set(answers.asked) < set(first.asked) and 2 * len(answers.asked) <= len(first.asked)
+        assert not any("overloaded_threshold_percent" in key for key in answers.asked)
+
+    @pytest.mark.parametrize(("count", "first"), [(1, 1), (2, 1), (7, 1), (10, 2)])
+    def test_days_of_the_pilot(self, count: int, first: int) -> None:
+        """A fifth of the days, at least one."""
+        assert pilot_days(range(count)) == tuple(range(first))
+
     def test_held_out_days_are_not_looked_at(self) -> None:
         """The search is the same for any values of the held-out days."""
 
@@ -107,7 +135,9 @@ class TestSearch:
             late = {(0, 8): day(9.0, 9.0), (0, 9): day(0.0, 0.0)}
             return {item.key: {**Answers.measure(item), **late} for item in candidates}
 
-        ours, theirs = (search(SPACE, evaluate, days=DAYS[:8], prefer="calm") for evaluate in (other, Answers()))
+        ours, theirs = (
+            search(SPACE, evaluate, evaluate, days=DAYS[:8], depth=SearchDepth()) for evaluate in (other, Answers())
+        )
         assert list(ours.candidates) == list(theirs.candidates)
 
     @pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "overload", "transfer", "deviation"])
@@ -351,7 +381,7 @@ def test_a_small_world_is_calibrated() -> None:
             results.setdefault(row.candidate, {})[row.placement, row.day] = row.measures
         return results
 
-    results = search(SPACE, evaluate, days=first, prefer="calm", rounds=2)
+    results = search(SPACE, evaluate, evaluate, days=first, depth=SearchDepth(rounds=2))
     choice = choose(ranked(results, first, "calm")[0], PRESENT, results.results, last, "calm")
     held_out = [
         {key: value for key, value in results.results[item.key].items() if key[1] in last}

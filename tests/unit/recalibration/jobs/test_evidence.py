@@ -6,23 +6,28 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from bundlekeel.model.codes import Code
-from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError, StoreError
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import share
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import TriedCandidates, choose, ranked
-from bundlekeel.recalibration.backtest.search import PRESENT, UNMODELLED, SearchSpace
+from bundlekeel.recalibration.backtest.search import PRESENT, UNMODELLED, SearchDepth, SearchSpace
+from bundlekeel.recalibration.history.ports import FoundDocument
 from bundlekeel.recalibration.jobs import report
 from bundlekeel.recalibration.jobs.__main__ import main, parser
 from bundlekeel.recalibration.jobs.evidence import EvidenceInput, thresholds_of
+from bundlekeel.recalibration.jobs.options import Options
+from bundlekeel.recalibration.jobs.recalibrate import write_results
 from bundlekeel.recalibration.jobs.report import Report, as_json, days_of, how_to_adopt, meanings, points_of
 from bundlekeel.recalibration.jobs.rules import DayFigures, JudgedDay
-from bundlekeel.recalibration.jobs.selection import SearchDepth, check_searchable, explain_limits, find_excluded
+from bundlekeel.recalibration.jobs.selection import check_searchable, explain_limits, find_excluded
+from bundlekeel.recalibration.parquet.threshold_files import calibration_folder
 from bundlekeel.recalibration.rules.thresholds import AdoptionRules, Data, Objection, checked
 from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, parsed
 
@@ -283,3 +288,23 @@ def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "TooLittleHistory" in text
     assert "spark-submit" in text
+
+
+def test_a_run_that_ends_while_it_writes_leaves_earlier_results_as_they_were(tmp_path: Path) -> None:
+    """Also those of the same day: otherwise its new report would stand next to the earlier proposal."""
+    start = datetime(2023, 11, 22, 2, tzinfo=UTC)
+    first, second = (
+        Options(history="h", out=str(tmp_path), now=start + timedelta(hours=hours), adoption=AdoptionRules())
+        for hours in (0, 1)
+    )
+    write_results(first, evidence_input(), REPORT.judged, {})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path.name for path in before} == {"report.html", "report.json", "thresholds.json"}
+    # The write of report.json fails, after the write of report.html.
+    (tmp_path / second.folder / "_report.json.part").mkdir(parents=True)
+    with pytest.raises(StoreError):
+        write_results(second, replace(evidence_input(), created_ms=CREATED + 3_600_000), REPORT.judged, {})
+    assert {path: path.read_bytes() for path in before} == before
+    assert calibration_folder(tmp_path).newest() == FoundDocument(
+        path=f"{first.folder}/thresholds.json", data=(tmp_path / first.folder / "thresholds.json").read_bytes()
+    )

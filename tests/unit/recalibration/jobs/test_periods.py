@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -267,22 +266,5 @@ def test_a_place_writes_whole_files(tmp_path: Path) -> None:
     place.check()
     assert place.write("a/b.json", b"one") == f"{tmp_path}/a/b.json"
     place.write("a/b.json", b"two")
-    assert place.read("a/b.json") == b"two"
+    assert (tmp_path / "a" / "b.json").read_bytes() == b"two"
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]
-
-
-def test_what_an_earlier_run_of_the_day_wrote_is_kept(tmp_path: Path) -> None:
-    """Earlier files get a folder with their time. Until they are replaced, they stay at the place that sidecars read:
-    without thresholds there, sidecars would use those of the night before.
-    """
-    place, names = OutputFolder(str(tmp_path)), ("report.html", "thresholds.json")
-    assert place.keep("2023-11-16", names) == ""
-    for name in names:
-        place.write(f"2023-11-16/{name}", name.encode())
-        os.utime(tmp_path / "2023-11-16" / name, (1_700_100_000, 1_700_100_000))
-    folder = place.keep("2023-11-16", names)
-    assert folder == f"{tmp_path}/2023-11-16/earlier/20231116T020000Z"
-    for name in names:
-        place.write(f"2023-11-16/{name}", b"new")
-        assert (Path(folder) / name).read_text() == name
-    assert place.keep("2023-11-16", names) != folder and (Path(folder) / "report.html").exists()
