@@ -17,7 +17,7 @@ import pulsar
 
 from dev.traffic.meters import Latencies
 from dev.traffic.report import TrafficReport
-from dev.traffic.spec import DRAIN_AT_MOST_SECONDS, TopicPlan, TrafficError, TrafficSpec, turned
+from dev.traffic.spec import DRAIN_AT_MOST_SECONDS, TopicPlan, TrafficError, TrafficSpec
 from dev.traffic.topic import MAX_PENDING, TopicState
 
 SUBSCRIPTION = "traffic-check"
@@ -35,8 +35,7 @@ class Engine:
         """Prepare the clients without connecting; ``client_log`` is the file of the client library's own log."""
         self._spec = spec
         run = secrets.randbits(63)
-        slowest = min(plan.rate for plan in plans) if spec.turn_seconds else spec.least_rate
-        self._topics = [TopicState(plan, slowest or plan.rate, spec, run) for plan in plans]
+        self._topics = [TopicState(plan, spec.least_rate or plan.rate, spec, run) for plan in plans]
         self._rates = [plan.rate for plan in plans]
         self._client: Any = pulsar.Client(
             spec.service_url,
@@ -147,7 +146,7 @@ class Engine:
 
     def _pace(self) -> None:
         """Send the messages that are due, every ``TICK_SECONDS``, until the engine is stopped."""
-        planned = rates = self._rates
+        rates = self._rates
         due = [self._began + index / len(rates) / rate for index, rate in enumerate(rates)]
         before = time.monotonic()
         while not self._halt.wait(TICK_SECONDS):
@@ -155,9 +154,7 @@ class Engine:
             self._stall = max(self._stall, now - before - TICK_SECONDS)
             before = now
             self._retry(now)
-            if self._spec.turn_seconds:
-                rates = turned(planned, int((now - self._began) / self._spec.turn_seconds))
-            elif rates is not self._rates:
+            if rates is not self._rates:
                 rates = self._rates
                 due = [now + index / len(rates) / rate for index, rate in enumerate(rates)]
             for index, state in enumerate(self._topics):

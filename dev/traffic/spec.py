@@ -37,7 +37,6 @@ class TrafficSpec:
         ``DRAIN_AT_MOST_SECONDS``.
     batching: let the client join messages into batches.
     batch_delay_ms, batch_messages: a batch is sent after this delay, or with this many messages.
-    turn_seconds: seconds between two rotations of the rates, each by a third of the list of topics; 0: no rotation.
     least_rate: lowest rate that a topic gets later (``Traffic.set_rates``); 0: rates are not set.
     identity: credentials of a super-user of a secured cluster, for clients and admin requests.
     """
@@ -58,7 +57,6 @@ class TrafficSpec:
     batching: bool = False
     batch_delay_ms: int = 10
     batch_messages: int = 1000
-    turn_seconds: float = 0.0
     least_rate: float = 0.0
     identity: Identity | None = None
 
@@ -103,12 +101,6 @@ def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> l
         TopicPlan(topic=name, bundle=bundle_of(name, edges), rate=spec.rate_total_msgs * weight / total)
         for name, weight in zip(names, weights, strict=True)
     ]
-
-
-def turned(rates: Sequence[float], turns: int) -> list[float]:
-    """Return the rates of the topics after `turns` rotations of the list, each by a third of its length."""
-    shift = turns * -(-len(rates) // 3) % len(rates)
-    return [*rates[shift:], *rates[:shift]]
 
 
 def _names(spec: TrafficSpec, edges: Sequence[int], indexes: Sequence[int]) -> list[str]:

@@ -35,13 +35,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--write", action="store_true", help=f"write {page.PAGE.relative_to(page.ROOT)} at the end")
     parser.add_argument("--within", type=float, default=900.0, help="seconds a balancer has (default 900)")
     parser.add_argument(
-        "--turn",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="the load changes its place so often, and is watched for all of --within (default: it does not)",
-    )
-    parser.add_argument(
         "--warm",
         type=float,
         help=f"seconds of traffic before the clock ({WARM_SECONDS:.0f}; with fast statistics {FAST_WARM_SECONDS:.0f})",
@@ -114,7 +107,6 @@ def main() -> int:
         release=RELEASES[arguments.pulsar] if arguments.pulsar else find_release(),
         within_seconds=arguments.within,
         warm_seconds=arguments.warm,
-        turn_seconds=arguments.turn,
         quiet_seconds=arguments.quiet,
     )
     if arguments.list:

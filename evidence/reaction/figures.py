@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,20 +134,6 @@ def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | 
         elif since is None:
             since = sample.at
     return since
-
-
-def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the mean max/mean over time, and the share of the time in which the load was balanced, from second 0 on.
-
-    `timeline`: pairs of second and max/mean. The result is (0.0, 0.0) with fewer than two pairs.
-    """
-    points = [(at, ratio) for at, ratio in timeline if at >= 0]
-    spans = [(later - at, ratio) for (at, ratio), (later, _) in itertools.pairwise(points)]
-    seconds = sum(span for span, _ in spans)
-    if not seconds:
-        return 0.0, 0.0
-    even = sum(span for span, ratio in spans if ratio <= EVEN_RATIO)
-    return sum(span * ratio for span, ratio in spans) / seconds, even / seconds
 
 
 def median_of(values: Iterable[float | None]) -> float | None:

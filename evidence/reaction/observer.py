@@ -24,7 +24,6 @@ POLL_SECONDS = 1.0
 # that catch up do not look like more load. The owner is that of the current second. In runs whose load changes, the
 # period is shorter.
 RATE_SECONDS = 30.0
-TURNING_RATE_SECONDS = 10.0
 STEP_RATE_SECONDS = 5.0
 _LEAST_SECONDS = 3.0
 _TIMEOUT_SECONDS = 10.0
@@ -41,8 +40,7 @@ class Observer:
         self._cluster = cluster
         self._brokers = list(brokers)
         self._namespace = f"{traffic.spec.namespace}/"
-        slow = TURNING_RATE_SECONDS if traffic.spec.turn_seconds else RATE_SECONDS
-        self._rate_seconds = STEP_RATE_SECONDS if traffic.spec.least_rate else slow
+        self._rate_seconds = STEP_RATE_SECONDS if traffic.spec.least_rate else RATE_SECONDS
         self._bundle_of = {plan.topic: plan.bundle for plan in traffic.prepare()}
         self._claims: dict[str, list[str]] = {broker.broker_id: [] for broker in brokers}
         self._counts: deque[tuple[float, dict[str, int]]] = deque()

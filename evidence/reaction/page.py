@@ -13,9 +13,9 @@ from dev.markdown import table
 from dev.pulsar_releases import RELEASES
 from evidence.reaction import run as step
 from evidence.reaction.contenders import CONTENDERS, Contender
-from evidence.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
-from evidence.reaction.observer import RATE_SECONDS, STEP_RATE_SECONDS, TURNING_RATE_SECONDS
-from evidence.reaction.plot import EVENLY, chart
+from evidence.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of
+from evidence.reaction.observer import RATE_SECONDS, STEP_RATE_SECONDS
+from evidence.reaction.plot import chart
 from evidence.reaction.prometheus import SCRAPE_SECONDS
 from evidence.reaction.run import Options, Result
 
@@ -39,15 +39,9 @@ HEADER = (
 # The columns that README.md and the comparison page show, between the marks MARK and END.
 SHORT = (0, 1, 2, 3, 4, 5, 8, 9)
 MARK, END = "<!-- medians: written by `make docs` from evidence/reaction/results -->", "<!-- end of medians -->"
-TURNING_HEADER = (
-    *("balancer", "mode", "settings", "max/mean over time", "of the time even"),
-    *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
-)
-TURN_SECONDS = 90.0
 # All tables but one show runs on this release.
 RELEASE = RELEASES["4.2"]
 NEWER = Options(release=RELEASES["5.0"])
-TURNING = Options(release=RELEASE, turn_seconds=TURN_SECONDS)
 QUIET = Options(release=RELEASE, quiet_seconds=100.0)
 Row = tuple[str, ...]
 
@@ -85,21 +79,6 @@ def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
         _reached(results),
         _of_runs((len(result.moves) for result in results), ".0f"),
         *(_of_runs(getattr(spread, part) for spread in spreads) for part in ("median", "p95", "worst")),
-        str(sum(result.lost for result in results)),
-        str(len(results)),
-    )
-
-
-def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
-    """Return the table row of one contender under a load that moves to other topics repeatedly: medians of its runs."""
-    courses = [over_time(result.timeline) for result in results]
-    gaps = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
-    return (
-        *(contender.title, contender.mode, contender.statistics),
-        _of_runs(ratio for ratio, _ in courses),
-        _of_runs((even for _, even in courses), ".0%").replace("%", " %"),
-        _of_runs((len(result.moves) for result in results), ".0f"),
-        *(_of_runs(getattr(gap, part) for gap in gaps) for part in ("median", "worst")),
         str(sum(result.lost for result in results)),
         str(len(results)),
     )
@@ -158,7 +137,6 @@ def page(raw: Path = RAW) -> str:
         "",
         *_newer(raw),
         *_quiet(raw),
-        *_turning(raw),
         "## Brokers' settings that differ from stock",
         "",
         *table(
@@ -249,27 +227,6 @@ def _quiet(raw: Path) -> list[str]:
     ]
 
 
-def _turning(raw: Path) -> list[str]:
-    pairs = _pairs_of(raw, TURNING.variant)
-    if not pairs:
-        return []
-    method = (
-        f"As above, but every {TURN_SECONDS:.0f} s the rates move to other topics (each a third of the list further), "
-        f"and the balancer is observed for the whole time. Rates are those of the last {TURNING_RATE_SECONDS:.0f} s. "
-        "Values over time start when the balancer is turned on."
-    )
-    return [
-        f"## A load that changes its place every {TURN_SECONDS:.0f} s",
-        "",
-        *textwrap.wrap(method, 118),
-        "",
-        *table(TURNING_HEADER, [turning_row(contender, results) for contender, results in pairs]),
-        "",
-        "![max/mean over time while the load changes its place](reaction-turning.svg)",
-        "",
-    ]
-
-
 def _method() -> list[str]:
     paragraphs = (
         f"The step: three brokers with {step.CORES} CPU cores each and {step.BUNDLES} bundles of one namespace; "
@@ -309,5 +266,3 @@ def write(raw: Path = RAW) -> None:
     PAGE.with_suffix(".svg").write_text(chart(_pairs_of(raw)), encoding="utf-8")
     if pairs := _pairs_of(raw, NEWER.variant):
         PAGE.with_name("reaction-5.0.svg").write_text(chart(pairs), encoding="utf-8")
-    if pairs := _pairs_of(raw, TURNING.variant):
-        PAGE.with_name("reaction-turning.svg").write_text(chart(pairs, EVENLY), encoding="utf-8")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
@@ -15,18 +14,8 @@ from evidence.reaction.contenders import CONTENDERS, Contender
 from evidence.reaction.figures import EVEN_RATIO
 from evidence.reaction.run import Result
 
-
-@dataclass(frozen=True, slots=True)
-class Seconds:
-    """The time axis of a chart, from the first to the last tick. `scale`: name of a scale of matplotlib."""
-
-    ticks: tuple[int, ...]
-    scale: str
-
-
-# Logarithmic, because most changes happen in the first minutes after a step, and a few after ten minutes.
-LOGARITHMIC = Seconds((2, 5, 10, 20, 60, 120, 300, 600, 900), "log")
-EVENLY = Seconds(tuple(range(0, 901, 90)), "linear")
+# The ticks of the time axis, which is logarithmic, because most changes happen in the first minutes after a step.
+SECONDS = (2, 5, 10, 20, 60, 120, 300, 600, 900)
 HIGHEST = 3.1
 # Color of each contender, the same in all charts.
 COLOURS = dict(
@@ -41,22 +30,22 @@ COLOURS = dict(
 )
 
 
-def chart(pairs: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds = LOGARITHMIC) -> str:
+def chart(pairs: Sequence[tuple[Contender, Sequence[Result]]]) -> str:
     """Return an SVG chart with one line per contender. Lines of Pulsar's own shedders are dashed."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
-    axes.set_xscale(seconds.scale)
+    axes.set_xscale("log")
     axes.axhline(EVEN_RATIO, color=INK, linestyle=":", label=f"even: {EVEN_RATIO}")
     for contender, results in pairs:
         if results:
-            timeline = [point for point in _middle(results).timeline if point[0] >= seconds.ticks[0]]
+            timeline = [point for point in _middle(results).timeline if point[0] >= SECONDS[0]]
             label = f"{contender.title}, {contender.mode}, {contender.statistics}"
             style = "-" if contender.ours else "--"
             times, ratios = [at for at, _ in timeline], [min(ratio, HIGHEST) for _, ratio in timeline]
             axes.plot(times, ratios, style, color=COLOURS.get(contender.name, INK), label=label)
-    axes.set_xticks(seconds.ticks, [f"{second} s" for second in seconds.ticks], minor=False)
+    axes.set_xticks(SECONDS, [f"{second} s" for second in SECONDS], minor=False)
     axes.minorticks_off()
-    axes.set_xlim(seconds.ticks[0], seconds.ticks[-1])
+    axes.set_xlim(SECONDS[0], SECONDS[-1])
     axes.set_ylim(1, HIGHEST)
     axes.set_xlabel("seconds after the balancer was switched on")
     axes.set_ylabel("max/mean msg/s")

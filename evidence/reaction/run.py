@@ -77,7 +77,6 @@ class Moved:
 class Result:
     """The result of one run, with the git commit. Times are seconds after the balancer was turned on.
 
-    turn_seconds: seconds between two moves of the load to other topics; 0.0: the load does not change.
     even_seconds: when the load became balanced and stayed so until the end; None: not in time.
     noise: publish gaps outside of moves, which the machine causes.
     timeline: (seconds, max/mean), once per second, from shortly before the balancer was turned on.
@@ -97,7 +96,6 @@ class Result:
     lost: int
     duplicated: int
     rate_before: float
-    turn_seconds: float = 0.0
     timeline: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -108,12 +106,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of all runs. `within_seconds`: time limit. `warm_seconds`: see `warm`. `turn_seconds`: see `Result`."""
+    """Options of all runs. `within_seconds`: time limit. `warm_seconds`: see `warm`."""
 
     release: Release = field(default_factory=find_release)
     within_seconds: float = 900.0
     warm_seconds: float | None = None
-    turn_seconds: float = 0.0
     quiet_seconds: float = 0.0
     """Seconds for which the balancer runs with a balanced load before the rates of topics change. 0: the load starts on
     one broker, and the balancer is turned on then.
@@ -123,8 +120,7 @@ class Options:
     def variant(self) -> str:
         """Return the text that follows the contender's name in the directory of results with these options."""
         release = "" if self.release.line == "4.2" else f"-pulsar-{self.release.line}"
-        turn = f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
-        return release + turn
+        return release + ("-quiet" if self.quiet_seconds else "")
 
     def warm(self, contender: Contender) -> float:
         """Return for how many seconds traffic runs before the balancer is turned on: the option, or the time that this
@@ -187,7 +183,6 @@ def _traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
         batching=True,
         batch_delay_ms=BATCH_DELAY_MS,
         batch_messages=BATCH_MESSAGES,
-        turn_seconds=options.turn_seconds,
     )
 
 
@@ -280,13 +275,9 @@ def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
 
 
 def _watch(observer: Observer, began: float, options: Options, say: Say) -> None:
-    """Wait until the load is balanced and the last moves have ended, or until the time limit. With `turn_seconds`,
-    always wait until the time limit.
-    """
+    """Wait until the load is balanced and the last moves have ended, or until the time limit."""
 
     def is_balanced(samples: list[Sample]) -> bool:
-        if options.turn_seconds:
-            return False
         since = even_since(_uneven(samples, began))
         return since is not None and samples[-1].at - since >= HELD_SECONDS
 
@@ -352,7 +343,6 @@ def _result(
         lost=report.lost,
         duplicated=report.duplicated,
         rate_before=sum(before.loads.values()),
-        turn_seconds=options.turn_seconds,
         timeline=[(round(s.at - began, 1), round(s.ratio, 3)) for s in samples if s.at >= began - 10],
     )
 

@@ -29,7 +29,7 @@ from dev.traffic import (
 from dev.traffic.admin import ensure_namespace
 from dev.traffic.bundles import HASH_END, bundle_index, covers, equal_boundaries
 from dev.traffic.meters import GapMeter, Latencies, SeqTracker
-from dev.traffic.spec import TopicPlan, turned
+from dev.traffic.spec import TopicPlan
 from dev.traffic.topic import MAX_PENDING, RETRY_SECONDS, TopicState
 
 
@@ -76,16 +76,6 @@ def test_every_bundle_is_busy_and_rates_add_up() -> None:
     assert [plan.rate for plan in plans] != rates
     assert plans == plan_topics(_spec(bundles=32, topics_per_bundle=2))
     assert plans != plan_topics(_spec(bundles=32, topics_per_bundle=2, seed=2))
-
-
-def test_rates_go_to_other_topics_and_come_back_after_three_turns() -> None:
-    assert [turned([5, 4, 3, 2, 1, 0], turns) for turns in range(4)] == [
-        [5, 4, 3, 2, 1, 0],
-        [3, 2, 1, 0, 5, 4],
-        [1, 0, 5, 4, 3, 2],
-        [5, 4, 3, 2, 1, 0],
-    ]
-    assert turned([3, 2, 1, 0], 1) == [1, 0, 3, 2]
 
 
 def test_plans_follow_the_real_boundaries() -> None:

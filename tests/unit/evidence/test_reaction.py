@@ -24,7 +24,6 @@ from evidence.reaction.figures import (
     loads_by_owner,
     max_over_mean,
     median_of,
-    over_time,
     owners_of,
     rates,
 )
@@ -34,7 +33,6 @@ from evidence.reaction.page import (
     MARK,
     NEWER,
     QUIET,
-    TURNING,
     load,
     page,
     path_of,
@@ -210,21 +208,6 @@ def test_only_native_contenders_have_settings_and_stock_ones_no_speed_settings(c
     # Without it ThresholdShedder would look at none of these brokers.
     minimum = "loadBalancerBundleUnloadMinThroughputThreshold"
     assert contender.fast or (names - choice) <= ({minimum} if contender.title == "ThresholdShedder" else set())
-
-
-def test_a_course_is_weighed_by_time_from_the_switch_on() -> None:
-    assert over_time([(-5.0, 3.0), (0.0, 3.0), (10.0, 1.0), (40.0, 2.0)]) == (pytest.approx(1.5), 0.75)
-    assert over_time([(-5.0, 3.0), (0.0, 3.0)]) == (0.0, 0.0)
-
-
-def test_a_load_that_changes_its_place_has_a_section_of_its_own(tmp_path: Path) -> None:
-    contender = BY_NAME["native-avg-stock"]
-    assert "changes its place" not in page(tmp_path)
-    turning = _result(turn_seconds=90.0, timeline=[(0.0, 3.0), (10.0, 1.0), (40.0, 2.0)])
-    save(turning, path_of(contender, 1, TURNING.variant, tmp_path))
-    assert results_of(contender, raw=tmp_path) == []
-    assert results_of(contender, TURNING.variant, tmp_path) == [turning]
-    assert "| AvgShedder | modular | as its authors set it | 1.50 | 75 % | 2 | 0.80 | 1.20 | 0 | 1 |" in page(tmp_path)
 
 
 def test_runs_on_pulsar_5_have_a_section_of_their_own(tmp_path: Path) -> None:
