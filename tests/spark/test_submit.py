@@ -26,13 +26,13 @@ from tests.spark.conftest import SMALL
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600, method="signal")]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """\
-import sys
+import os, sys
 from bundlekeel.recalibration.jobs.__main__ import main
 from bundlekeel.recalibration.jobs.session import session
 
 def where(_):
     import bundlekeel
-    return bundlekeel.__file__
+    return os.path.abspath(bundlekeel.__file__)
 
 there = session().sparkContext.parallelize(range(4), 4).map(where).distinct().collect()
 sys.stdout.write(f"driver: {where(0)}\\n" + "".join(f"executor: {path}\\n" for path in there))
