@@ -14,7 +14,7 @@ BundlekeelError
   AdminApiError        a broker's admin API call; `status`, `url`, `reason`
     AdminTimeout       the outcome is unknown: read the ownership again before a retry
     AdminUnreachable   the request was certainly not sent: retry
-    ConnectionRefused  no process accepts connections at the broker's address
+      ConnectionRefused  no process accepts connections at the broker's address
     AdminUnauthorized  401: credentials or rights are missing
     AdminRefused       4xx: the broker rejected the request (404, 409, 412)
     AdminFault         5xx, 408, 429 or 499: the outcome is unknown

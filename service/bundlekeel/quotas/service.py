@@ -112,7 +112,7 @@ class QuotaService:
             sentences = [*_group_text(row), *(item.detail for item in row.defects)]
             sentences += [f"was, or is to be, written: {item}" for item in row.planned]
             return _answer(name, "group", name, sentences, codes)
-        if name.startswith(tuple(f"{domain}://" for domain in SCALABLE_DOMAINS)):
+        if name.partition("://")[0] in SCALABLE_DOMAINS:
             raise NotFound(f"quota groups do not limit scalable topics such as {name}")
         topic = topic_of(name if "://" in name else f"persistent://{name}")
         answer = None if here else await self._by_leader(topic)

@@ -196,7 +196,6 @@ async def test_n_p_a_takeover_is_refused_and_a_handback_waits_for_the_end(phase:
         assert result is not None and result.complete
         return
     for context in (office.context, Office().context):
-        office.metadata.migrate(phase)
         with pytest.raises(StoreMigrated):
             await handback(replace(context, metadata=office.metadata), reason="r", by="ann")
     assert office.model.dynamic == dynamic

@@ -53,6 +53,7 @@ class SegmentChanges:
         """By bundle with a segment above a threshold: until when the bundle waits for a split, Unix ms."""
         # Of each bundle that was above a threshold recently: the end of its wait, and when it was last above (Unix ms).
         self._waits: dict[str, tuple[int, int]] = {}
+        # The error that the log already names; "" after a read without error.
         self._failure = ""
         self._segments: Sequence[Segment] = ()
         # Active segments by namespace, with their hashes, sorted by hash.

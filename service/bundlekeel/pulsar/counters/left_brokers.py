@@ -18,7 +18,7 @@ from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.ports import Clock, TopicCounters
 from bundlekeel.pulsar.counters.demand import QUICK_REST, CounterOptions
 
-# A broker that is paused does not respond, and may continue much later. Counted from the last sign of double service.
+# A broker that is paused does not respond, and may continue much later. Each sign of double service restarts it.
 LEFT_SECONDS: Final = 600.0
 
 
