@@ -97,7 +97,10 @@ def _reached(results: Sequence[Result]) -> str:
         return _of_runs(seconds, ".0f")
     ratios = [result.end_ratio for result in results]
     ended = dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios if len(ratios) == 2 else sorted(ratios)))
-    return f"not within {max(result.within_seconds for result in results):.0f}, ended at {' / '.join(ended)}"
+    reached = [f"{value:.0f}" for value in seconds if value is not None]
+    share = f"{' / '.join(reached)} in {len(reached)} of {len(results)} runs, else " if reached else ""
+    within = max(result.within_seconds for result in results)
+    return f"{share}not within {within:.0f}, ended at {' / '.join(ended)}"
 
 
 def _of_runs(values: Iterable[float | None], form: str = ".2f") -> str:
