@@ -207,9 +207,7 @@ def _swing(swing: tuple[int, int, float, int, str, float], who: str, seed: int) 
 
 
 def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
-    """Return the tables of moves under loads that swing, and of the goals. Only the first and last noise have a table
-    of moves.
-    """
+    """Return the table of moves under loads that swing without noise, and the tables of the goals."""
     lines = (
         []
         if any(noises)
@@ -222,17 +220,17 @@ def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
     )
     for noise in noises:
         lines.append(f"{chr(10) * bool(lines)}### Noise {noise:.0%}\n")
-        if noise in (NOISES[0], NOISES[-1]):
-            lines += _jitter_table(noise, results)
+        if not noise:
+            lines += _jitter_table(results)
         lines += _judge(results, noise)
     return lines
 
 
-def _jitter_table(noise: float, results: Results) -> list[str]:
+def _jitter_table(results: Results) -> list[str]:
     rows, idle = [], 0
     for name, _ in _swings():
         by_balancer = {
-            who: [_first_and_later(results.runs(f"{name} {half} {noise} {who}")) for half in HALVES]
+            who: [_first_and_later(results.runs(f"{name} {half} {NOISES[0]} {who}")) for half in HALVES]
             for who in (COUNTERS, REPORTS, NATIVE)
         }
         is_idle = all(map(_is_idle, chain(*by_balancer.values())))
