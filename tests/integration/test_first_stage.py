@@ -47,7 +47,7 @@ def test_a_bad_proposal_for_one_namespace_is_reverted_and_nothing_else_moves(
     """The settings move nothing, and the proposal moves at every imbalance although its evidence promises calm."""
     tried, other = scenes
     first = tried.cluster.brokers[0].broker_id
-    folder = tmp_path / "proposals" / "2026-09-15"
+    folder = tmp_path / "proposals" / "2026-09-15T020000Z"
     folder.mkdir(parents=True)
     (folder / "thresholds.json").write_bytes(as_bytes(document(int(time.time() * 1000), BAD)))
     calibration = {

@@ -18,10 +18,10 @@ class MemoryCalibration:
         self.held[path] = data
 
     def newest(self) -> FoundDocument | None:
-        """Return the document with the latest date, or the root's document if there is none."""
+        """Return the document of the latest time, or the root's document if there is none."""
         if self.away:
             raise StoreError("the store of calibrations does not answer")
-        dated = sorted(path for path in self.held if path.endswith(f"/{NAME}") and path[:4].isdecimal())
+        dated = sorted(path for path in self.held if path.endswith(f"Z/{NAME}"))
         for path in (*reversed(dated), NAME):
             if path in self.held:
                 return FoundDocument(path=path, data=self.held[path][: MAX_BYTES + 1])

@@ -186,7 +186,7 @@ class PageSidecar(FakeSidecar):
         }
         if "recalibration" in INSTALLED:
             self.proposed = MemoryCalibration()
-            self.proposed.put("2026-09-15/thresholds.json", as_bytes(document(cluster.clock.wall_ms())))
+            self.proposed.put("2026-09-15T020000Z/thresholds.json", as_bytes(document(cluster.clock.wall_ms())))
             settings["calibration"] = {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0}
         super().__init__(cluster, name, mode=mode, params=params, settings=settings)  # type: ignore[arg-type]
 

@@ -114,8 +114,8 @@ async def test_off_is_what_it_was(tmp_path: Path) -> None:
 
 async def test_on_is_wired(tmp_path: Path) -> None:
     """A folder named relative to the settings file is read, and the strategies are there."""
-    (tmp_path / "proposals/2026-09-15").mkdir(parents=True)
-    (tmp_path / "proposals/2026-09-15/thresholds.json").write_bytes(as_bytes(document()))
+    (tmp_path / "proposals/2026-09-15T020000Z").mkdir(parents=True)
+    (tmp_path / "proposals/2026-09-15T020000Z/thresholds.json").write_bytes(as_bytes(document()))
     options = {
         "calibration.mode": "recommend",
         "calibration.uri": "proposals",

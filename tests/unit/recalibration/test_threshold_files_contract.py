@@ -57,10 +57,10 @@ def test_place(kind: str, check: Callable[[CalibrationStore, Put], None], tmp_pa
 
 
 def test_a_name_that_is_no_text_is_passed_over(tmp_path: Path) -> None:
-    _put_into(tmp_path)("2026-09-15/thresholds.json", b"{}")
+    _put_into(tmp_path)("2026-09-15T020000Z/thresholds.json", b"{}")
     (tmp_path / os.fsdecode(b"\xff")).touch()
     folder = calibration_folder(tmp_path).newest()
-    assert folder is not None and folder.path == "2026-09-15/thresholds.json"
+    assert folder is not None and folder.path == "2026-09-15T020000Z/thresholds.json"
 
 
 def test_a_uri_nobody_knows_is_a_store_error() -> None:

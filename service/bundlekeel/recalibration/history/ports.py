@@ -256,7 +256,7 @@ class FoundDocument:
 
 class CalibrationStore(Protocol):
     """A directory of the nightly job's proposals: `{root}/{time}/thresholds.json` (start of the run in UTC, such as
-    2026-11-21T020000Z, or a date).
+    2026-11-21T020000Z).
 
     The newest proposal is the one of the latest time. Without directories of times, it is a `thresholds.json` in the
     root. The sidecar never writes to this store.

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from bundlekeel.model.errors import StoreError
 from bundlekeel.recalibration.history.ports import MAX_BYTES, NAME, FoundDocument
 
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d{6}Z)?")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 # A failed job leaves a directory without a proposal. At most this many directories are checked, newest first.
 _NIGHTS: Final = 30
 

@@ -22,8 +22,8 @@ from tests.support.threshold_cases import as_bytes, document, measures, proposed
 from tests.support.world import FakeCluster, FakeSidecar, WallClock
 
 LOW = "avg_low_threshold_percent"
-PATH = "2026-09-15/thresholds.json"
-NEXT = "2026-09-16/thresholds.json"
+PATH = "2026-09-15T020000Z/thresholds.json"
+NEXT = "2026-09-16T020000Z/thresholds.json"
 TRIAL_SECONDS = 3600.0
 
 
@@ -165,7 +165,7 @@ async def test_worse_than_promised_is_reverted_by_itself() -> None:
     assert (await sidecar.codes()) == [Code.REVERTED.value] and "adopted" not in sidecar.told()[1:]
     sidecar.clock.offset += 3600
     good = {LOW: proposed(17.5, 15.0)}
-    store.put("2026-09-17/thresholds.json", proposal(sidecar, parameters=good))
+    store.put("2026-09-17T020000Z/thresholds.json", proposal(sidecar, parameters=good))
     await sidecar.calibration.check()
     assert sidecar.told()[-1] == "adopted"
 
