@@ -148,7 +148,7 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
         if cluster.cpu_isolation == "none":
             raise ReactionError("cgroups are not writable here, so brokers cannot be held to a CPU quota")
         with _balancer(contender, cluster, Path(name), keep) as switch_on:
-            traffic = Traffic(_traffic_spec(cluster, number, options))
+            traffic = Traffic(traffic_spec(cluster, number, options))
             with traffic, Observer(traffic, cluster.brokers, cluster.spec.cluster_name) as observer:
                 if options.quiet_seconds:
                     switch_on()
@@ -165,7 +165,7 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
             return _result(contender, number, options, began, samples, traffic.stop())
 
 
-def _traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
+def traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
     """Return the settings of the traffic. The number of the run is the seed, so all contenders get the same traffic."""
     return TrafficSpec(
         service_url=cluster.service_url,
