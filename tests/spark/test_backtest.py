@@ -14,6 +14,7 @@ from bundlekeel.recalibration.backtest import Candidate
 from bundlekeel.recalibration.backtest import backtest as plain_backtest
 from bundlekeel.recalibration.jobs import backtest, quality
 from bundlekeel.recalibration.jobs.periods import periods_of
+from bundlekeel.recalibration.jobs.recalibrate import present_state
 from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_model import dense
 from tests.spark.conftest import SMALL, hashes
@@ -47,6 +48,12 @@ def test_the_same_as_without_spark(spark: SparkSession, small: Path) -> None:
     assert all(len(days) == 2 * len(DATES) for days in results.values())
     assert any(measures.moves for days in results.values() for measures in days.values())
     assert hashes(small) == before
+
+
+def test_held_out_days_teach_no_costs(small_digest: DataFrame) -> None:
+    """Costs are those at the end of the search's days, and parameters the present ones."""
+    (base, early), (present, late) = (present_state(small_digest, day) for day in ("2023-11-13", "2023-11-15"))
+    assert base == present == SMALL.params and early != late
 
 
 @pytest.mark.nightly

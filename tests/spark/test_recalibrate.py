@@ -36,7 +36,7 @@ NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
 COMMAND = [sys.executable, "-m", "bundlekeel.recalibration.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
 LOCAL = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
 SILENT = Progress(tell=lambda _: None, begin=lambda _: None)
-SEARCH = SearchDepth(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "move_price"))
+SEARCH = SearchDepth(points=2, rounds=1, names=("avg_low_threshold_percent", "move_price"))
 
 
 def options(history: Path, out: Path) -> Options:

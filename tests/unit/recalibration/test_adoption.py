@@ -35,7 +35,7 @@ from bundlekeel.recalibration.rules.thresholds_json import thresholds_of
 from tests.support.threshold_cases import NOW_MS, document, proposed
 
 BASE = Parameters()
-LOW, HITS, WEIGHT = "avg_low_threshold_percent", "split_hit_count", "direct_memory_weight"
+LOW, HITS, WORTH = "avg_low_threshold_percent", "max_moves_per_source", "swing_worth"
 
 
 def adopt(
@@ -49,8 +49,8 @@ def adopt(
 def test_adopted_values_lie_over_the_settings() -> None:
     """Whole numbers stay whole; everything else is as it was."""
     parameters = in_force(BASE, adopt({LOW: 20.0, HITS: 6}))
-    assert parameters == replace(BASE, avg_low_threshold_percent=20.0, split_hit_count=6)
-    assert isinstance(parameters.split_hit_count, int)
+    assert parameters == replace(BASE, avg_low_threshold_percent=20.0, max_moves_per_source=6)
+    assert isinstance(parameters.max_moves_per_source, int)
     assert in_force(BASE, None) is BASE
 
 
@@ -89,13 +89,13 @@ def test_nights_add_up_and_are_taken_back_one_by_one() -> None:
 
 
 def test_a_trial_that_another_adoption_ended_begins_again() -> None:
-    zero = replace(adopt({WEIGHT: 2.0}), state="kept")
+    zero = replace(adopt({WORTH: 9000.0}), state="kept")
     first = replace(adopt({LOW: 20.0}, zero, "d2"), imbalance_high=0.5, moves_high=9.0)
     second = replace(adopt({HITS: 6}, first, "d3"), since_ms=NOW_MS + 7_200_000)
     later = NOW_MS + 14_400_000
     stored = msgspec.json.decode(msgspec.json.encode(second), type=Adopted)
     back = one_back(stored, by="ann", reason="no", now_ms=later)
-    assert back is not None and adopted_values(BASE, back) == {WEIGHT: 2.0, LOW: 20.0}
+    assert back is not None and adopted_values(BASE, back) == {WORTH: 9000.0, LOW: 20.0}
     assert (back.digest, back.state, back.since_ms, back.trial_seconds) == ("d2", "trial", later, 3600.0)
     assert (back.imbalance_high, back.moves_high) == (0.5, 9.0)
     realised = run(3600, 0.1, start=NOW_MS - 3_600_000)
@@ -103,7 +103,7 @@ def test_a_trial_that_another_adoption_ended_begins_again() -> None:
     before, after = before_and_after(run(3600, 0.3, start=later, before=realised), back, later + 3_600_000)
     assert before.imbalance == pytest.approx(0.1) and after.imbalance == pytest.approx(0.3)
     left = one_back(back, by="ann", reason="no", now_ms=later)
-    assert left is not None and (left.digest, left.state, dict(left.values)) == ("d1", "kept", {WEIGHT: 2.0})
+    assert left is not None and (left.digest, left.state, dict(left.values)) == ("d1", "kept", {WORTH: 9000.0})
 
 
 def test_what_an_older_release_stored_is_kept_after_a_revert() -> None:

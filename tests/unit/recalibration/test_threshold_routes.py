@@ -112,7 +112,7 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
 
     def put(number: int, **parameters: dict[str, Any]) -> str:
         content = as_bytes(document(sidecar.shop.clock.wall_ms(), parameters))
-        proposals.put(f"2026-09-1{number}/thresholds.json", content)
+        proposals.put(f"2026-09-1{number}T020000Z/thresholds.json", content)
         sidecar.do(sidecar.shop.calibration.check())
         view: ThresholdsView = sidecar.do(sidecar.shop.calibration.view())
         assert view.document is not None
@@ -121,13 +121,13 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     service = sidecar.shop.calibration
     sidecar.do(service.adopt(digest=None, force=False, reason="r", by="ann"))
     sidecar.do(service.revert(digest=None, reason="worse", by="ann"))
-    put(6, split_hit_count=proposed(6.0, 3.0, step=1.0))
+    put(6, max_moves_per_source=proposed(6.0, 4.0, step=2.0))
     sidecar.do(service.adopt(digest=None, force=False, reason="r", by="ann"))
     digest = put(7, avg_low_threshold_percent=proposed(27.5, 15.0))
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
     for part in (f"proposal {digest}", "14 days, 99.0% recorded", "StepTooLarge", "avg_low_threshold_percent"):
         assert part in text
-    for part in ("split_hit_count 6 (settings: 3)", "on trial 0 s of 1h 0m", "reverted by ann"):
+    for part in ("max_moves_per_source 6 (settings: 4)", "on trial 0 s of 1h 0m", "reverted by ann"):
         assert part in text
     assert "on 3 held-out days: 2026-09-18 to 2026-09-20" in text
     assert "moves an hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text

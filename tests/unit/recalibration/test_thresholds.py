@@ -71,7 +71,7 @@ def test_a_neighbour_is_as_many_steps_away(name: str, steps: int) -> None:
 
 def test_steps_that_multiply_never_cross_zero() -> None:
     """No number of them leads from a limit that is off to one that is on."""
-    assert steps_between("split_max_msg_rate", -1.0, 30_000.0) == math.inf
+    assert steps_between("move_price", -1.0, 300.0) == math.inf
     assert steps_between("cool_down_seconds", 100.0, 100.0) == 0.0
 
 
@@ -129,7 +129,7 @@ BROKEN: list[tuple[str, object, Code]] = [
     ("parameters", {}, Code.WRONG_TYPE),
     ("parameters.max_moves_per_hour", proposed(1e9, 1000), Code.UNKNOWN_PARAMETER),
     ("parameters.avg_low", proposed(1, 2), Code.UNKNOWN_PARAMETER),
-    ("parameters.split_hit_count", proposed(6.5, 10), Code.WRONG_TYPE),
+    ("parameters.max_moves_per_source", proposed(6.5, 10), Code.WRONG_TYPE),
     (f"{LOW}.value", 50.1, Code.OUT_OF_RANGE),
     (f"{LOW}.value", 0, Code.OUT_OF_RANGE),
     (f"{LOW}.value", True, Code.WRONG_TYPE),
@@ -276,7 +276,7 @@ def test_a_worse_outcome_is_not_better_whatever_the_difference_says() -> None:
         (measures(0.12, 6.0), measures(0.0, -2.0), True),
         (measures(0.12, 6.0), measures(0.001, -2.0), True),
         (measures(0.12, 6.0), measures(0.002, -2.0), False),
-        (measures(0.12, 6.0, 10.0), measures(0.0, -2.0, 0.2), False),
+        (measures(0.12, 6.0, 10.0), measures(0.0, -2.0, 1.2), False),
         (measures(0.12, 6.0, 10.0), measures(0.0, 0.0, -5.0), True),
         (measures(0.12, 6.0), measures(-0.02, 0.0), True),
         (measures(0.12, 6.0), measures(-0.02, 0.1), False),
@@ -299,8 +299,15 @@ def test_more_overload_counts_when_it_is_certain(low: float, good: bool) -> None
     assert codes(document(evidence=evidence)) == ([] if good else [Code.NOT_BETTER])
 
 
+def test_one_more_minute_of_overload_is_accepted_as_by_the_job() -> None:
+    """Else the job would propose what the sidecar refuses."""
+    apart = measures(0.0, -2.0) | {"overloaded_minutes_per_day": {"mean": 0.7, "low": 0.5, "high": 0.9}}
+    evidence = document()["evidence"] | {"previous": measures(0.12, 6.0, 0.2), "difference": apart}
+    assert codes(document(evidence=evidence)) == []
+
+
 def test_the_difference_tells_only_what_changes() -> None:
-    both = {"split_hit_count": proposed(3, 3), "avg_low_threshold_percent": proposed(20.0, 15.0)}
+    both = {"max_moves_per_source": proposed(4, 4), "avg_low_threshold_percent": proposed(20.0, 15.0)}
     (row,) = difference(Parameters(), thresholds_of(document(parameters=both)))
     assert (row.parameter, row.current, row.proposed, row.steps) == ("avg_low_threshold_percent", 15.0, 20.0, 2.0)
     assert row.evidence == "fewer moves at equal imbalance"

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 import structlog
 
 from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
@@ -24,12 +23,8 @@ from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.calls import reads
 from bundlekeel.model.codes import EXPLANATIONS, Code, reason_of
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
-from bundlekeel.model.plan import Plan, imbalance
-from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.engine import PlanInput, PlanResult
-from bundlekeel.planning.ledger import settle
 from bundlekeel.planning.relocation import NOT_FOR_BALANCE
-from bundlekeel.planning.scores import weights_of
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.recalibration.adopting.first_stage import measure_stage
 from bundlekeel.recalibration.adopting.responses import (
@@ -51,7 +46,6 @@ from bundlekeel.recalibration.rules.adoption import (
     adopted_values,
     adoption,
     before_and_after,
-    in_force,
     judged,
     noted,
     one_back,
@@ -102,8 +96,6 @@ class Calibration:
     gate: Gate
 
     def __post_init__(self) -> None:
-        self._first_namespaces = self.trial_namespaces if self.trial_seconds > 0 else ()
-        self._first_in = f", first in {', '.join(self._first_namespaces)}" if self._first_namespaces else ""
         self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._recorded: tuple[str, tuple[str, ...]] | None = None
         self._started_ms = self.clock.wall_ms()
@@ -148,7 +140,7 @@ class Calibration:
         stopped = record["obstacle"] is not None or record.get("operations")
         if epoch is None or plan_input is None or result is None or stopped:
             return
-        spread = self._spread(plan_input, result.plan)
+        spread = result.plan.imbalance("score_before")
         # Infinite values and NaN must not be stored, because the next leader reads the record.
         if not 0 < spread < math.inf:
             return
@@ -159,23 +151,18 @@ class Calibration:
         stage = measure_stage(plan_input, result.plan, adopted.since_ms, moves) if adopted is not None else None
         shared_state.realised = noted(shared_state.realised, now, spread - 1, moves, self.interval_seconds, stage)
 
-    def _spread(self, plan_input: PlanInput, plan: Plan) -> float:
-        """Return max/mean of the brokers' scores.
-
-        During a trial, the scores use the weights from before the adoption, as the earlier scores do: a change of
-        weights alone would look like a change of balance.
-        """
-        adopted = self.shared_state.desired.adopted
-        if adopted is None or not self._on_trial:
-            return plan.imbalance("score_before")
-        before = in_force(self.effective_parameters.base, one_back(adopted, by="", reason="", now_ms=0))
-        snapshot = plan_input.snapshot
-        if np.array_equal(weights_of(before, snapshot.mode), weights_of(plan_input.params, snapshot.mode)):
-            return plan.imbalance("score_before")
-        scores = Draft(snapshot, settle(plan_input.ledger, snapshot, before, snapshot.wall_ms), before).score
-        return imbalance(scores.tolist(), [broker in plan.closed for broker in snapshot.brokers.ids])
-
     # --- automatic adoption ---
+
+    @property
+    def _first_namespaces(self) -> tuple[str, ...]:
+        """Return the namespaces of a first stage; (): there is none. With `compat` there is never one."""
+        staged = self.trial_seconds > 0 and self.effective_parameters.base.compat == "none"
+        return self.trial_namespaces if staged else ()
+
+    @property
+    def _first_in(self) -> str:
+        """Return the namespaces of a first stage as the end of a sentence."""
+        return f", first in {', '.join(self._first_namespaces)}" if self._first_namespaces else ""
 
     @property
     def _on_trial(self) -> bool:

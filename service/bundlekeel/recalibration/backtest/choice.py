@@ -133,6 +133,8 @@ def choose(
         return Choice(candidate=present, decision=text, best=candidate)
     why = worse(before, after)
     gain = intervals.saved(before, after, set(before) & set(after), name, seed=seed)
+    if not why and len(held_out) < 2:
+        why = "one day cannot confirm a gain"
     if not why and gain.low <= 0:
         why = f"a gain is not certain: {_percent(gain, name)}"
     if why:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain, pairwise
 from typing import Final
 
@@ -31,6 +31,15 @@ NONE: Final = -1
 # If the next cycle is later than this (seconds), the time between is a gap, and the duration before it is used. Without
 # an earlier duration, this one is.
 LONGEST_SECONDS: Final = 900.0
+
+
+class HeldInput(PlanInput):
+    """A recorded input of a cycle in which the leader's gate allowed no moves, for example outside of a window."""
+
+    @classmethod
+    def of(cls, recorded: PlanInput) -> HeldInput:
+        """Return the same input as a `HeldInput`."""
+        return cls(**{row.name: getattr(recorded, row.name) for row in fields(recorded)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

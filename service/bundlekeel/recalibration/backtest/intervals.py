@@ -1,7 +1,7 @@
 """Measures of a candidate over days and initial placements, with bootstrap intervals.
 
-A day of one run is the unit that is resampled, not a minute: adjacent minutes are similar, and would make each interval
-too narrow.
+A day is the unit that is resampled, with its runs from all placements: these have the same traffic, and adjacent
+minutes are similar, so smaller units would make each interval too narrow.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from scipy import stats
 from bundlekeel.model.load import Floats
 from bundlekeel.model.snapshot import Bools
 from bundlekeel.recalibration.backtest.measures import ByRunDay, CandidateMeasures, RunDay
-from bundlekeel.recalibration.rules.thresholds import EQUAL, KEPT, MEASURES, BootstrapInterval, HeldOutMeasures
+from bundlekeel.recalibration.rules.thresholds import EQUAL, KEPT, MEASURES, SLACK, BootstrapInterval, HeldOutMeasures
 
 DRAWS: Final = 1000
 LEVEL: Final = 0.95
 # Rounding errors of long sums are smaller than this.
 DUST: Final = 1e-12
-# One more minute of overload per day can be chance.
-OVERLOAD_MINUTES: Final = 1.0
 # Sums in the order of `MEASURES`, and the seconds to which each measure refers.
 _COLUMNS: Final = {
     "imbalance": ("weighted", 1.0),
@@ -33,14 +31,14 @@ _COLUMNS: Final = {
 _WIDTH: Final = 1 + len(MEASURES)
 _PER: Final = np.array([_COLUMNS[name][1] for name in MEASURES])
 _KEPT: Final = [MEASURES.index(name) for name in KEPT]
-_SLACK: Final = np.array([OVERLOAD_MINUTES if name == "overloaded_minutes_per_day" else 0.0 for name in KEPT])
+_SLACK: Final = np.array([SLACK.get(name, 0.0) for name in KEPT])
 
 
 def measures_of(days: ByRunDay, *, seed: int, before: ByRunDay | None = None) -> HeldOutMeasures:
     """Return a candidate's mean measures over all counted time, with bootstrap intervals.
 
     Args:
-        days: measures by run and day. The interval of a single one is its mean. Without any, all values are 0.
+        days: measures by run and day. The interval of a single day is its mean. Without any, all values are 0.
         seed: seed of the resampling; the same seed gives the same intervals.
         before: if set, return the differences `days` minus `before`, over the days that are in both. Each day is
             compared with itself, so that differences between days do not make the intervals wider.
@@ -115,8 +113,10 @@ def _intervals(rows: Floats, statistic: Callable[..., Floats], seed: int) -> lis
 
 
 def _table(results: ByRunDay, days: Collection[RunDay]) -> Floats:
-    """Return the sums of each day of each run, shape (columns, days)."""
-    return np.array([sums_of(results[day]) for day in sorted(days)]).reshape(-1, _WIDTH).T
+    """Return the sums of each day over all runs, shape (columns, days)."""
+    runs, numbers = sorted(days), sorted({day for _, day in days})
+    rows = [np.sum([sums_of(results[key]) for key in runs if key[1] == day], axis=0) for day in numbers]
+    return np.array(rows).reshape(-1, _WIDTH).T
 
 
 def _differences(rows: Floats, axis: int = -1) -> Floats:

@@ -56,7 +56,8 @@ class CandidateMeasures:
 
     seconds: counted time. weighted: imbalance (max/mean - 1 of the brokers' scores) times seconds. client_seconds:
     moved producers and consumers, times the seconds that each was without service. moves, splits: number of executed
-    moves and splits. overloaded_minutes: minutes with a broker above 85 %. plans: number of plans.
+    moves and splits. overloaded_minutes: minutes with a broker above 85 %. plans: number of plans. Drains, warm-ups and
+    repairs count neither as moves nor in client_seconds.
     """
 
     seconds: float = 0.0

@@ -3,8 +3,10 @@
 Traffic does not depend on the plans. Each candidate has its own owners of bundles, memory, ledger (moves that reports
 do not show yet), cool-downs and budgets, and runs once through all days. A broker with exactly its recorded bundles has
 its recorded readings, with their recorded age. The readings of another broker are corrected by the cost of the traffic
-that it gained or lost. Not simulated are clients that behave differently after a move, moves that fail, trials of
-thresholds in some namespaces, and readings that the sidecar would have made early because of a candidate's own moves.
+that it gained or lost. In a cycle in which the gate allowed no moves (`HeldInput`), a candidate starts only drains and
+warm-ups. Not simulated are clients that behave differently after a move, moves that fail, moves that operators made,
+trials of thresholds in some namespaces, and readings that the sidecar would have made early because of a candidate's
+own moves.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Split
 from bundlekeel.model.snapshot import BrokerTable, digest_of
 from bundlekeel.planning.costs import CpuCosts
-from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.scope import not_taken_over
 from bundlekeel.planning.guard.state import GuardState, SplitFailed
 from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.relocation import NOT_FOR_BALANCE, RULES
 from bundlekeel.planning.scores import score_of, weights_of
-from bundlekeel.recalibration.backtest.events import CycleEvent, events_of, usage_per_unit
+from bundlekeel.recalibration.backtest.events import CycleEvent, HeldInput, events_of, usage_per_unit
 from bundlekeel.recalibration.backtest.layout import (
     BundlePieces,
     OwnershipLayout,
@@ -145,6 +149,13 @@ def shuffle_owners(event: CycleEvent, placement: int) -> Ints:
     return owners
 
 
+def _plan_held(inputs: PlanInput) -> PlanResult:
+    """Return the plan with only the moves of drains and warm-ups."""
+    result = plan(inputs)
+    moves = tuple(move for move in result.plan.moves if move.rule in RULES)
+    return replace(result, plan=replace(result.plan, moves=moves, splits=()), memory=result.waiting)
+
+
 class CandidateRun:
     """One candidate's run through recorded cycles. `step` advances the run by one event.
 
@@ -193,7 +204,8 @@ class CandidateRun:
         if "compat" in self.candidate.changes and wall_ms - self._planned_ms < NATIVE_MS:
             return CandidateStep(wall_ms=wall_ms, agrees=agrees)
         self._planned_ms = wall_ms
-        inputs, result = self._leader.decide(self._plan_input(event, layout, brokers))
+        make_plan = _plan_held if isinstance(event.inputs, HeldInput) else plan
+        inputs, result = self._leader.decide(self._plan_input(event, layout, brokers), make_plan)
         self._execute(event, result, day)
         day["plans"] += 1
         return CandidateStep(wall_ms=wall_ms, agrees=agrees, inputs=inputs, result=result)
@@ -205,10 +217,10 @@ class CandidateRun:
     # --- ownership ---
 
     def _follow(self, event: CycleEvent) -> None:
-        """Set the owners of bundles that are new or whose broker has disappeared.
+        """Set the owners of bundles that are new, whose broker has disappeared, or that brokers balance themselves.
 
         A new bundle goes to its recorded broker, or to the broker of the bundle that it was split from. Bundles of an
-        absent broker go to their recorded broker.
+        absent broker, and of namespaces that were not taken over, go to their recorded broker.
         """
         if event.shape == self._shape:
             return
@@ -221,9 +233,11 @@ class CandidateRun:
         excluded = {item.broker_id for item in event.inputs.snapshot.excluded}
         absent[[row for row, name in enumerate(event.broker_names) if name in excluded]] = False
         recorded = event.owner[pieces.column]
-        lost = absent[pieces.owner] & (recorded >= 0)
-        if lost.any():
-            pieces.owner[lost] = recorded[lost]
+        foreign = np.zeros(len(event.row), dtype=bool)
+        foreign[event.bundles] = not_taken_over(event.inputs.snapshot.bundles, event.inputs.guard)
+        goes = (absent[pieces.owner] | foreign[pieces.column]) & (recorded >= 0) & (pieces.owner != recorded)
+        if goes.any():
+            pieces.owner[goes] = recorded[goes]
             pieces.version += 1
 
     def _laid_out(self, event: CycleEvent) -> OwnershipLayout:
@@ -269,6 +283,7 @@ class CandidateRun:
             last_hour=(),
             quarantined=start.quarantined,
             limited=frozenset(),
+            rate=None,
         )
 
     def _owned(self, event: CycleEvent) -> dict[str, frozenset[str]]:
@@ -288,6 +303,8 @@ class CandidateRun:
             self._leader.land(move.bundle, move.target, snapshot.wall_ms + LANDING_MS)
             row = pieces.place[move.bundle]
             pieces.move(row, int(event.brokers[snapshot.broker_row(move.target)]))
+            if move.rule in NOT_FOR_BALANCE:
+                continue
             clients = float(snapshot.bundles.counts[event.row[pieces.column[row]], 1:].sum()) * float(pieces.share[row])
             day["moves"] += 1
             day["client_seconds"] += clients * LANDING_SECONDS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -30,18 +30,12 @@ PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "transfer": ("transfer_target_std", "move_price"),
     "deviation": ("deviation_threshold", "move_price"),
 }
-# Parameters that the back-test cannot model, and why. They are not searched.
-_SPLIT, _WEIGHT = (
-    "history does not contain the topics of a bundle, so the traffic of its halves after a split is unknown",
-    "it defines the score by which the back-test compares balance",
-)
-UNMODELLED: Final = {
-    **{name: _SPLIT for name in RANGES if name.startswith("split_")},
-    **{name: _WEIGHT for name in RANGES if name.endswith("_weight")},
-}
 # Pulsar's shedders, each with the strategy that is its copy with `compat`.
 NATIVES: Final = {"AvgShedder": "avg", "ThresholdShedder": "threshold", "TransferShedder": "transfer"}
 RELEASE: Final = "4.2"
+# Bundlekeel's own limits of moves, which Pulsar's shedders do not have.
+_LIMITED: Final = ("cycle", "source", "target", "namespace", "tenant", "hour")
+_NO_LIMITS: Final = {f"max_moves_per_{unit}": 10**6 for unit in _LIMITED} | {"no_return_seconds": 0}
 # All candidates of a round are tested on this share of the days of the search, and this share of them on all days.
 PILOT_SHARE: Final = 0.2
 PILOT_KEEPS: Final = 0.25
@@ -62,8 +56,7 @@ class SearchSpace:
     @property
     def names(self) -> tuple[str, ...]:
         """The parameters to test."""
-        names = (name for name in searched(self.base.strategy) if not self.requested or name in self.requested)
-        return tuple(name for name in names if name not in UNMODELLED)
+        return tuple(name for name in searched(self.base.strategy) if not self.requested or name in self.requested)
 
     def values(self, name: str, points: int) -> list[Value]:
         """Return `points` values of a parameter, ends included, each a whole number of steps from the present value."""
@@ -105,15 +98,14 @@ class SearchSpace:
 class SearchDepth:
     """Depth of a search.
 
-    `points`: number of values of each parameter in the first round. `rounds`: number of rounds after that. `keep`:
-    number of best candidates that a round starts from. `held_out`: share of the days that the search does not use.
-    `placements`: initial placements of bundles with which the best candidate is judged. `names`: parameters to test;
-    empty: all. `prefer`: `calibration.prefer`.
+    `points`: number of values of each parameter in the first round. `rounds`: number of rounds after that, each around
+    the best candidate. `held_out`: share of the days that the search does not use. `placements`: initial placements of
+    bundles with which the best candidate is judged. `names`: parameters to test; empty: all. `prefer`:
+    `calibration.prefer`.
     """
 
     points: int = 3
     rounds: int = 2
-    keep: int = 1
     held_out: float = 0.3
     placements: int = 3
     names: tuple[str, ...] = ()
@@ -125,11 +117,11 @@ PRESENT: Final = Candidate(name="present")
 
 
 def natives() -> list[Candidate]:
-    """Return Pulsar's own classes with their defaults, for comparison. They are never proposed."""
+    """Return Pulsar's own classes with their defaults, without Bundlekeel's limits. They are never proposed."""
     candidates = []
     for name, strategy in NATIVES.items():
         plain = {item: defaults()[item] for item in searched(strategy)}
-        changes = {**plain, **compat_defaults(RELEASE, strategy), "strategy": strategy, "compat": RELEASE}
+        changes = {**plain, **compat_defaults(RELEASE, strategy), **_NO_LIMITS, "strategy": strategy, "compat": RELEASE}
         candidates.append(Candidate(name=name, changes=changes))  # type: ignore[arg-type]
     return candidates
 
@@ -169,7 +161,7 @@ def neighbours(
 def search(
     space: SearchSpace, evaluate: Evaluate, pilot: Evaluate, *, days: Collection[int], depth: SearchDepth
 ) -> TriedCandidates:
-    """Test the grid, then `depth.rounds` times the neighbours of the `depth.keep` best candidates, and these combined.
+    """Test the grid, then `depth.rounds` times the neighbours of the best candidate.
 
     `days`: days that the search uses (others are held out). Neighbours differ by several steps in the first round and
     by one in the last. `pilot` measures each candidate once, on the first days (`pilot_days`). Then `evaluate` measures
@@ -180,11 +172,9 @@ def search(
     new = _distinct([PRESENT, *grid(space, points=depth.points)])
     for number in range(depth.rounds + 1):
         if number:
-            best, idle = _without_equals(ranked(tried, days, depth.prefer), tried)[: depth.keep], _idle(short)
-            steps = float(2 ** (depth.rounds - number))
-            combined = [_candidate(space, {**other.changes, **one.changes}) for one, other in combinations(best, 2)]
-            around = [other for candidate in best for other in neighbours(candidate, space, steps=steps, without=idle)]
-            new = [item for item in _distinct([*combined, *around]) if item.key not in short.results]
+            best, steps = ranked(tried, days, depth.prefer)[0], float(2 ** (depth.rounds - number))
+            around = neighbours(best, space, steps=steps, without=_idle(short))
+            new = [item for item in around if item.key not in short.results]
         if new:
             short = short.with_results(new, pilot(new))
             new = _promising(short, new, days, depth.prefer)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from bundlekeel import __version__
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import ConfigError, HistoryError, StoreError
+from bundlekeel.model.parameters import defaults
 from bundlekeel.model.text_format import suggest
 from bundlekeel.model.uris import CREDENTIALS, folder_named, place_fault
 from bundlekeel.recalibration.rules.thresholds import RANGES
@@ -38,6 +39,11 @@ WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 SHOWN_SECONDS, PLAIN_SECONDS = 1.0, 30.0
 
 # The help prints these lines as they are: 80 columns.
+# Parameters that a back-test cannot model, by the first or last part of their names, and why.
+_UNMODELLED: Final = {
+    "split_": "history does not contain the topics of a bundle, so the traffic of its halves after a split is unknown",
+    "_weight": "it defines the score by which the back-test compares balance",
+}
 _ABOUT: Final = """\
 Proposes thresholds from recorded history, with evidence.
 
@@ -148,6 +154,9 @@ def _master(text: str) -> str:
 
 
 def _parameter(text: str) -> str:
+    for affix, why in _UNMODELLED.items():
+        if text in defaults() and (text.startswith(affix) or text.endswith(affix)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not calibrated: {why}")
     if text not in RANGES:
         near = suggest(text, RANGES) or f": expected one of {', '.join(sorted(RANGES))}"
         raise argparse.ArgumentTypeError(f"{text!r} is not calibrated{near}")

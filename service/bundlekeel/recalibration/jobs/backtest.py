@@ -14,10 +14,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from bundlekeel.model.codes import Code
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.planning.costs import CpuCosts
 from bundlekeel.planning.engine import PlanInput
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, backtest
+from bundlekeel.recalibration.backtest.events import HeldInput
 from bundlekeel.recalibration.backtest.measures import FIGURES, RunDay
 from bundlekeel.recalibration.history.frames import input_of
 from bundlekeel.recalibration.history.ports import HistoryStore
@@ -31,6 +33,8 @@ _KEYS: Final = [("candidate", pa.string()), ("placement", pa.int64()), ("day", p
 MEASURES: Final = pa.schema([*_KEYS, *((name, pa.float64()) for name in FIGURES)])
 # Every task reads the whole history, which costs about as much as half a candidate. So it runs several.
 _LEAST_CANDIDATES: Final = 4
+# Obstacles of a sidecar that only watches. The back-test shows what it would do.
+_WATCHING: Final = (None, Code.OBSERVE_ONLY.value, Code.RECOMMEND_ONLY.value)
 
 Results = dict[str, dict[RunDay, CandidateMeasures]]
 
@@ -51,7 +55,8 @@ class BacktestInputs:
 def recorded_inputs(store: HistoryStore, periods: Sequence[HistoryPeriod]) -> Iterator[PlanInput]:
     """Yield the recorded inputs of plans in order of time, without the cycles that a replaced leader recorded late.
 
-    All have the leader's own state (`STATE`) of the first one, which is the only one that a back-test uses.
+    Cycles in which the gate allowed no moves are `HeldInput`. All inputs have the leader's own state (`STATE`) of the
+    first one, which is the only one that a back-test uses.
     """
     last, first = -1, None
     for period in sorted(periods, key=lambda item: (item.date, item.hour, item.epoch)):
@@ -60,7 +65,8 @@ def recorded_inputs(store: HistoryStore, periods: Sequence[HistoryPeriod]) -> It
                 last = item.record.wall_ms
                 recorded = input_of(item.frame, first)
                 first = first or recorded
-                yield recorded
+                held = item.record.outcome.details["report"].get("obstacle") not in _WATCHING
+                yield HeldInput.of(recorded) if held else recorded
 
 
 def tasks(spark: SparkSession, candidates: Sequence[Candidate], placements: Sequence[int], size: int) -> DataFrame:

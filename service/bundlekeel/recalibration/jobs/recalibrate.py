@@ -81,10 +81,11 @@ def recalibrate(
     try:
         begin("reading the days")
         judged, good = judge_days(digest, history, options, tell)
-        base, costs = present_state(digest)
+        dates = [item.day.date for item in good]
+        searched = split_days(dates, options.search.held_out)[0]
+        base, costs = present_state(digest, searched[-1])
     finally:
         digest.unpersist()
-    dates = [item.day.date for item in good]
     inputs = backtest.BacktestInputs(
         history=options.history, periods=backtest.usable(history, dates), base=base, costs=costs
     )
@@ -93,8 +94,7 @@ def recalibrate(
     excluded = find_excluded(space)
     for name, why in excluded.items():
         tell(f"{name} is not changed: {why}")
-    first = pilot_days(split_days(dates, options.search.held_out)[0])
-    pilot = replace(inputs, periods=backtest.usable(history, first))
+    pilot = replace(inputs, periods=backtest.usable(history, pilot_days(searched)))
     runs = Runs(spark, inputs, pilot, progress, rounds=1 + options.search.rounds)
     evidence = search_and_choose(runs, space, options, data_of(judged, dates), cluster)
     return write_results(options, evidence, judged, excluded)
@@ -128,18 +128,19 @@ def judge_days(
     return judged, good
 
 
-def present_state(digest: DataFrame) -> tuple[Parameters, CpuCosts]:
-    """Return the parameters and the learned CPU costs of the last recorded cycle.
+def present_state(digest: DataFrame, until: str) -> tuple[Parameters, CpuCosts]:
+    """Return the parameters of the last recorded cycle, and the CPU costs learned by the end of the day `until`.
 
     Raises HistoryError if no cycle contains parameters, or if they do not fit this release.
     """
-    cycles = part(digest, "cycle").where(F.col("params").isNotNull())
-    rows = cycles.orderBy(F.col("wall_ms").desc()).select("params").head(1)
-    if not rows:
+    cycles = part(digest, "cycle").where(F.col("params").isNotNull()).orderBy(F.col("wall_ms").desc())
+    rows = [row for days in (cycles, cycles.where(F.col("date") <= until)) for row in days.select("params").head(1)]
+    if len(rows) < 2:
         raise HistoryError("no recorded cycle contains the parameters")
     state: dict[str, Any] = json.loads(rows[0]["params"])
-    costs: CpuCosts = restored(CpuCosts, state.pop(COSTS, {}))
-    params: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in state.items()})
+    costs: CpuCosts = restored(CpuCosts, json.loads(rows[1]["params"]).get(COSTS, {}))
+    paths = (path for path in state if path != COSTS)
+    params: Parameters = restored(Parameters, {path.removeprefix("params."): state[path] for path in paths})
     return params, costs
 
 

@@ -102,12 +102,13 @@ def as_json(report: Report) -> dict[str, Any]:
     return {
         "decision": document["decision"],
         "objections": [{**asdict(item), "code": item.code.value} for item in report.objections],
+        "how_to_adopt": how_to_adopt(report.document, report.objections),
         "held_out_days": [asdict(item) for item in report.days],
         "trade_off": [asdict(item) for item in report.trade_off],
         "why_not_more": document["advice"],
         "not_searched": dict(report.left_alone),
         "recorded_days": [
-            {"date": item.day.date, "verdict": item.verdict, "reasons": list(item.reasons)} for item in report.judged
+            {**asdict(item.day), "verdict": item.verdict, "reasons": list(item.reasons)} for item in report.judged
         ],
         "thresholds": document,
     }

@@ -10,7 +10,7 @@ from bundlekeel.model.text_format import figure, numbered
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import GOALS, Choice, TriedCandidates, of_days, worse
 from bundlekeel.recalibration.backtest.run import RECORDED
-from bundlekeel.recalibration.backtest.search import NATIVES, UNMODELLED, SearchDepth, SearchSpace
+from bundlekeel.recalibration.backtest.search import NATIVES, SearchDepth, SearchSpace
 from bundlekeel.recalibration.rules.thresholds import RANGES, TITLES, searched, steps_between
 
 
@@ -22,9 +22,9 @@ def check_searchable(space: SearchSpace, depth: SearchDepth) -> None:
         return
     if free:
         raise ConfigError("--points 1 with --rounds 0 tries nothing", field="--points", value=depth.points)
-    names = ", ".join(depth.names) or "all that it reads"
-    text = f"--parameter {names}: the active strategy {strategy} has no such parameter to search"
-    raise ConfigError(text, field="--parameter", value=names, allowed=", ".join(searched(strategy)))
+    text = "; ".join(f"{name}: {why}" for name, why in find_excluded(space).items())
+    names, allowed = ", ".join(depth.names) or "all that the strategy reads", ", ".join(searched(strategy))
+    raise ConfigError(f"nothing can be searched: {text}", field="--parameter", value=names, allowed=allowed)
 
 
 def find_excluded(space: SearchSpace) -> dict[str, str]:
@@ -37,8 +37,6 @@ def find_excluded(space: SearchSpace) -> dict[str, str]:
         value, row = getattr(space.base, name), RANGES[name]
         if name not in searched(strategy):
             reasons[name] = f"the active strategy {strategy} does not read it"
-        elif name in UNMODELLED:
-            reasons[name] = UNMODELLED[name]
         elif not row.minimum <= value <= row.maximum:
             reasons[name] = f"its value {figure(value)} is outside of {figure(row.minimum)} to {figure(row.maximum)}"
     return reasons

@@ -24,9 +24,10 @@ EARLY: Final = 0.25
 # Moves are rare and come in bursts. An excess of this many standard deviations (of a Poisson count) is tolerated.
 MARGIN: Final = 2.0
 BUCKET_MS: Final = 600_000
-# Number of ten-minute buckets to keep: enough for a day before an adoption, a day of trial, and the time between. Their
-# age is not limited, because only time with cycles has buckets: six hours of trial can take a week.
-KEPT_BUCKETS: Final = 300
+# Number of ten-minute buckets to keep: enough for a day before an adoption, a day of its first stage, a day of trial,
+# and the time between. Their age is not limited, because only time with cycles has buckets: six hours of trial can take
+# a week.
+KEPT_BUCKETS: Final = 450
 # A longer gap between two cycles does not count as recorded time, unless the cycle interval is that long.
 GAP_MS: Final = 300_000
 # If other namespaces moved as often, no move in the namespaces on trial is not chance (5 % for a Poisson count).
@@ -165,7 +166,8 @@ def adoption(
 
 def widened(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted:
     """Return the adoption for all namespaces, with a new trial, after the first stage of `adopted`."""
-    return replace(adopted, namespaces=(), by=by, reason=reason, since_ms=now_ms)
+    # Compare with the time before the first stage, in which no namespace used the values.
+    return replace(adopted, namespaces=(), by=by, reason=reason, since_ms=now_ms, compared_ms=adopted.since_ms)
 
 
 def one_back(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted | None:

@@ -10,16 +10,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from bundlekeel.model.codes import Code
-from bundlekeel.model.load import DIRECT_MEMORY, BrokerReport
 from bundlekeel.recalibration.adopting.responses import ProposalView
 from bundlekeel.recalibration.adopting.threshold_inbox import ThresholdInbox
 from bundlekeel.recalibration.history.ports import FoundDocument
 from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
-from tests.support.memory_source import MemoryLoadSource
 from tests.support.threshold_cases import as_bytes, document, proposed
-from tests.support.world import PATIENT, FakeCluster, WallClock
+from tests.support.world import FakeCluster, WallClock
 from tests.unit.recalibration.adopting.test_calibration import (
     LOW,
     NEXT,
@@ -221,46 +219,6 @@ async def test_a_document_that_cannot_be_read_leaves_the_age_of_the_one_before(t
     store.put(NEXT, torn)
     assert await age(0) < 4000 and (await sidecar.calibration.view()).document is None
     assert await age(4.0) == pytest.approx(4 * 86_400 + 3600, rel=0.01)
-
-
-class FullMemory(MemoryLoadSource):
-    """Direct memory is 90 % full on every broker, whatever it carries."""
-
-    def put(self, *reports: BrokerReport, service_url: str = "") -> None:
-        """With that much memory."""
-        for row in reports:
-            row.usage[DIRECT_MEMORY] = 0.9 * row.limit[DIRECT_MEMORY]
-        super().put(*reports, service_url=service_url)
-
-
-async def test_a_trial_is_measured_by_the_weights_from_before_it() -> None:
-    """As its evidence is, and the time before: a weight that hides a difference is no better balance."""
-    weight = {"direct_memory_weight": proposed(1.0, 0.0, minimum=0.0, maximum=2.0)}
-    cluster = FakeCluster(clock=WallClock())
-    cluster.source = FullMemory(cluster.clock)
-    cluster.publish()
-    sidecar = await ready(MemoryCalibration(), cluster, params=PATIENT)
-    sidecar.proposed.put(PATH, proposal(sidecar, parameters=weight))
-    before = await noted_imbalance(sidecar)
-    await sidecar.calibration.check()
-    assert before == pytest.approx(2.0) and sidecar.told() == ["adopted"]
-    assert await noted_imbalance(sidecar) == pytest.approx(before)
-    assert sidecar.cycle.report.plan.imbalance("score_before") < 1.2
-    # Once it is kept, what is in force counts.
-    sidecar.live_on(100 * TRIAL_SECONDS, 0.1)
-    await sidecar.calibration.check()
-    assert sidecar.told() == ["adopted", "kept"] and await noted_imbalance(sidecar) < 0.2
-
-
-async def noted_imbalance(sidecar: Calibrated) -> float:
-    """Of one more cycle, ten seconds later."""
-    old = sidecar.shared_state.realised.buckets
-    sidecar.clock.offset += 10
-    sidecar.cluster.publish()
-    await sidecar.cycle.turn()
-    new = sidecar.shared_state.realised.buckets
-    sums = [(sum(item.weighted for item in rows), sum(item.seconds for item in rows)) for rows in (old, new)]
-    return (sums[1][0] - sums[0][0]) / (sums[1][1] - sums[0][1])
 
 
 async def test_a_mistake_in_a_read_is_not_remembered() -> None:

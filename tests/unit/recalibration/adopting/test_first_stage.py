@@ -84,6 +84,16 @@ async def test_a_bad_proposal_moves_only_the_namespace_of_its_trial_and_is_rever
     assert sidecar.effective_parameters.current.move_price == PATIENT.move_price
 
 
+async def test_with_compat_there_is_no_first_stage() -> None:
+    """Pulsar's classes cannot use other values in some namespaces, so such a stage would never end."""
+    compat = replace(PATIENT, compat="4.2", placement="avg")
+    sidecar = await ready(MemoryCalibration(), two_namespaces(), params=compat, trial_namespaces=TRIED)
+    sidecar.proposed.put(NEXT, proposal(sidecar, parameters=CHEAP))
+    await sidecar.calibration.adopt(digest=None, force=True, reason="r", by="ann")
+    assert (await sidecar.calibration.view()).adopted.namespaces == []
+    assert "first in" not in sidecar.journal.tail(1, kind="adoption")[0]["sentence"]
+
+
 async def test_plans_of_operators_follow_the_stage_unless_they_set_parameters() -> None:
     sidecar = await staged(MemoryCalibration())
     await sidecar.cycle.turn()
@@ -178,7 +188,7 @@ async def test_after_an_operators_revert_nothing_is_adopted_for_thirty_days_by_a
         cluster.publish()
         await restarted.cycle.turn()
         restarted.calibration.rules = replace(restarted.calibration.rules, max_steps=100.0)
-        store.put(f"2026-10-{name}/thresholds.json", proposal(restarted, parameters=CHEAP, software=name))
+        store.put(f"2026-10-{name}T020000Z/thresholds.json", proposal(restarted, parameters=CHEAP, software=name))
         await restarted.calibration.check()
         assert restarted.told() == (["refused"] if code else ["adopted"])
         assert code in (*await restarted.codes(), "")
@@ -253,7 +263,9 @@ def test_only_the_namespaces_of_the_stage_use_the_values() -> None:
     assert adopted_values(BASE, first) == {HITS: 6}
     assert trial_values(BASE, first) == TrialParameters(namespaces=TRIED, values={HITS: 6, LOW: 20.0})
     assert trial_values(replace(BASE, strategy="transfer"), first) is None and trial_values(BASE, kept) is None
-    every = widened(first, by="ann", reason="r", now_ms=NOW_MS)
+    every = widened(first, by="ann", reason="r", now_ms=NOW_MS + 1)
+    # The trial is compared with the time before the first stage.
+    assert (every.since_ms, every.compared_ms) == (NOW_MS + 1, first.since_ms)
     assert adopted_values(BASE, every) == {HITS: 6, LOW: 20.0} and trial_values(BASE, every) is None
     for adopted in (first, every):
         back = one_back(adopted, by="ann", reason="r", now_ms=NOW_MS)

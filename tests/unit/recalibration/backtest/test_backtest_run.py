@@ -17,9 +17,10 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Plan
 from bundlekeel.planning.costs import NO_COSTS
 from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.planning.scores import score_of, weights_of
 from bundlekeel.recalibration.backtest import Candidate, CandidateStep, backtest
-from bundlekeel.recalibration.backtest.events import LONGEST_SECONDS
+from bundlekeel.recalibration.backtest.events import LONGEST_SECONDS, HeldInput
 from bundlekeel.recalibration.backtest.run import LANDING_SECONDS, NATIVE_MS
 from bundlekeel.recalibration.history.frames import frame_of, input_of
 from bundlekeel.recalibration.history.record import Frame, HistoryRecord
@@ -220,6 +221,27 @@ class TestOwnership:
         assert measures.moves == moves > 2
         assert measures.client_seconds == clients * LANDING_SECONDS
 
+    def test_nothing_moves_while_the_gate_is_closed(self) -> None:
+        """For example outside of a window. As soon as it opens, the candidate moves."""
+        recorded = list(inputs_of(hours(BUSY, 0, 2)))
+        half = len(recorded) // 2
+        held = [*map(HeldInput.of, recorded[:half]), *recorded[half:]]
+        steps: list[CandidateStep] = []
+        rows = backtest(held, [UNSPLIT], NO_COSTS, observe=lambda _, step: steps.append(step))
+        counts = [len(step.result.plan.moves) if step.result else 0 for step in steps]
+        assert not any(counts[:half]) and all(step.agrees for step in steps[:half])
+        assert sum(row.measures.moves for row in rows) == sum(counts[half:]) > 2
+
+    def test_drains_cost_every_candidate_the_same(self) -> None:
+        """So they are not part of its measures; the trial after an adoption does not count them either."""
+        traffic = hours(BUSY, 0, 0.5)
+        guard = GuardState(draining=frozenset(traffic.brokers[:1]), cordoned=frozenset(traffic.brokers[:1]))
+        recorded = [replace(item, guard=guard) for item in inputs_of(traffic)]
+        steps: list[CandidateStep] = []
+        rows = backtest(recorded, [STILL], NO_COSTS, observe=lambda _, step: steps.append(step))
+        assert sum(len(step.result.plan.moves) for step in steps if step.result) > 2
+        assert [row.measures.moves + row.measures.client_seconds for row in rows] == [0]
+
     def test_pulsars_own_classes_run_once_per_minute(self) -> None:
         """They count their calls, and a broker calls them once per minute."""
         native = Candidate(name="native", changes={"strategy": "threshold", "compat": "4.2"})
@@ -279,6 +301,27 @@ class TestEvents:
         assert any(
             homes[name] != traffic.brokers[int(traffic.owner[at - 1, row])] for row, name in enumerate(traffic.bundles)
         )
+
+    def test_others_balance_the_namespaces_that_are_not_taken_over(self) -> None:
+        """Their bundles follow the recorded owners, and the candidate moves only the others."""
+        traffic = hours(BUSY, 0, 1)
+        owner = traffic.owner.astype(np.int64)
+        owner[10:] = (owner[10:] + 1) % len(traffic.brokers)
+        theirs = namespace_of(traffic.bundles[0])
+        own = tuple({namespace_of(name) for name in traffic.bundles} - {theirs})
+        recorded = [
+            replace(item, guard=GuardState(taken_over=own)) for item in inputs_of(replace(traffic, owner=owner))
+        ]
+        places: list[dict[str, str]] = []
+
+        def note(_: Candidate, step: CandidateStep) -> None:
+            assert step.inputs is not None
+            places.append({name: place_of(step.inputs, name) for name in traffic.bundles})
+
+        backtest(recorded, [STILL], NO_COSTS, observe=note)
+        for row, name in enumerate(traffic.bundles):
+            at = 10 if namespace_of(name) == theirs else 0
+            assert places[10][name] == traffic.brokers[int(owner[at, row])]
 
     def test_a_broker_without_a_usable_report_keeps_its_bundles(self) -> None:
         """They are absent from the snapshot until the broker reports again."""

@@ -17,7 +17,7 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import share
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.choice import TriedCandidates, choose, ranked
-from bundlekeel.recalibration.backtest.search import PRESENT, UNMODELLED, SearchDepth, SearchSpace
+from bundlekeel.recalibration.backtest.search import PRESENT, SearchDepth, SearchSpace
 from bundlekeel.recalibration.history.ports import FoundDocument
 from bundlekeel.recalibration.jobs import report
 from bundlekeel.recalibration.jobs.__main__ import main, parser
@@ -116,7 +116,7 @@ def test_why_the_gain_is_not_larger() -> None:
 def test_nothing_to_search_is_said_before_the_search() -> None:
     """Such a document would have no parameter, and every reader rejects it."""
     space = SearchSpace(base=BASE, requested=("threshold_percent",), reach=4.0)
-    message = "--parameter threshold_percent: the active strategy avg has no such parameter"
+    message = "nothing can be searched: threshold_percent: the active strategy avg does not read it"
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_searchable(space, SearchDepth(names=space.requested))
     with pytest.raises(ConfigError, match="proposes nothing"):
@@ -138,7 +138,7 @@ def test_what_is_left_as_it_is_is_named_with_the_reason() -> None:
     assert find_excluded(space) == {"threshold_percent": "the active strategy avg does not read it"}
     excluded = find_excluded(replace(space, requested=()))
     assert excluded["cool_down_seconds"] == REPORT.left_alone["cool_down_seconds"]
-    assert set(excluded) == {"cool_down_seconds", *UNMODELLED} and not set(UNMODELLED) & set(space.names)
+    assert set(excluded) == {"cool_down_seconds"}
     assert "<li>cool_down_seconds: its value 1 is outside of 60 to 14,400</li>" in page()
     assert "Not searched:" not in page(left_alone={})
 

@@ -227,6 +227,8 @@ def test_a_misspelt_parameter_is_told_with_the_nearest(capsys: pytest.CaptureFix
     for arguments, message in (
         ("avg_low_treshold", "'avg_low_treshold' is not calibrated; did you mean 'avg_low_threshold_percent'?"),
         ("x", "'x' is not calibrated: expected one of avg_low_floor_percent, "),
+        ("split_max_topics", "'split_max_topics' is not calibrated: history does not contain the topics of a bundle"),
+        ("cpu_weight", "'cpu_weight' is not calibrated: it defines the score"),
     ):
         with pytest.raises(SystemExit, match="2"):
             parser().parse_args(["--parameter", arguments])
