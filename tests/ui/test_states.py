@@ -277,9 +277,9 @@ def test_effects_beside_what_was_predicted(open_page: Open) -> None:
 
 async def adopt_another(shop: Shop) -> None:
     """Adopt a newer proposal, then let there be the first one again."""
-    another = document(shop.clock.wall_ms(), {"split_hit_count": proposed(6.0, 3.0)})
+    another = document(shop.clock.wall_ms(), {"max_moves_per_source": proposed(6.0, 4.0)})
     for day, values in ((16, another), (17, document(shop.clock.wall_ms()))):
-        shop.proposed.put(f"2026-09-{day}/thresholds.json", as_bytes(values))
+        shop.proposed.put(f"2026-09-{day}T020000Z/thresholds.json", as_bytes(values))
         await shop.calibration.check()
         if values is another:
             await shop.service.features["recalibration"].adopt(digest=None, force=True, reason="looks right", by="ann")
@@ -329,7 +329,7 @@ def test_a_trial_without_figures_is_no_perfect_one(open_page: Open) -> None:
         view(page, "Thresholds")
         message = "Nothing is measured yet. Bundlekeel does not balance now: brokers shed themselves. If the result"
         expect(page.get_by_text(message)).to_be_visible()
-        expect(page.get_by_text("split_hit_count: 6 (settings: 3)")).to_be_visible()
+        expect(page.get_by_text("max_moves_per_source: 6 (settings: 4)")).to_be_visible()
 
 
 def test_settings_are_found(open_page: Open) -> None:
