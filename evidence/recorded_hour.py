@@ -93,9 +93,10 @@ def cluster_measures(
     for event in events_of(inputs):
         brokers = event.inputs.snapshot.brokers
         scores = score_of(brokers.usage, brokers.limit, weights_of(event.inputs.params, event.inputs.snapshot.mode))
+        mean, highest = float(scores.mean()), float(scores.max())
         seconds += event.seconds
-        weighted += event.seconds * (float(scores.max() / scores.mean()) - 1)
-        over += event.seconds / 60 if scores.max() > OVER else 0.0
+        weighted += event.seconds * (highest / mean - 1) if mean > 0 else 0.0
+        over += event.seconds / 60 if highest > OVER else 0.0
     gaps = [
         {(gap.topic, gap.kind, gap.start_wall_ms): gap.seconds for gap in report.gaps_around(*place, AROUND_SECONDS)}
         for place in ((move["bundle"], (move["started_ms"] + move["wall_ms"]) / 2) for move in moves)
