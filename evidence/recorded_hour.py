@@ -15,27 +15,27 @@ import random
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from bundlekeel.planning.engine import PlanInput
-from bundlekeel.planning.scores import score_of, weights_of
+from bundlekeel.planning.scores import weights_of
 from bundlekeel.recalibration.backtest import CandidateMeasures, backtest
 from bundlekeel.recalibration.backtest.events import events_of
-from bundlekeel.recalibration.backtest.run import CandidateStep
+from bundlekeel.recalibration.backtest.run import CandidateStep, add_balance
 from bundlekeel.recalibration.backtest.search import PRESENT
 from bundlekeel.recalibration.history.frames import input_of
 from bundlekeel.recalibration.jobs.periods import RecordedCycle, periods_of, read
 from bundlekeel.recalibration.parquet import ParquetStore
-from bundlekeel.simulator.measures import OVER
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.markdown import table
 from dev.pulsar_releases import find_release
 from dev.sidecar import Sidecar, bundlekeel, running
 from dev.traffic import Traffic, TrafficReport
-from evidence.reaction.run import CORES, Options, traffic_spec
+from evidence.reaction.run import CORES, ZIPF, Options, traffic_spec
 
 STORE: Final = Path(__file__).with_name("recorded_hour.jsonl")
 SHUFFLE_SECONDS: Final = 600.0
@@ -62,7 +62,7 @@ def record(cluster: Cluster, folder: Path, minutes: float) -> tuple[list[dict[st
     report."""
     traffic = Traffic(traffic_spec(cluster, 1, Options(quiet_seconds=1.0)))
     topics, dice = [plan.topic for plan in traffic.prepare()], random.Random(1)
-    weights = [1.0 / rank**1.1 for rank in range(1, len(topics) + 1)]
+    weights = [1.0 / rank**ZIPF for rank in range(1, len(topics) + 1)]
     history = {"history": {"uri": str(folder / "history"), "wal": str(folder / "wal")}}
     with running(cluster, ["sidecar"], folder, start=False, capacity={}, **history) as (sidecar,), traffic:
         answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "recorded hour")
@@ -89,25 +89,16 @@ def cluster_measures(
     inputs: Sequence[PlanInput], moves: Sequence[Mapping[str, Any]], report: TrafficReport
 ) -> dict[str, Any]:
     """Return the measures of the cluster: scores from the recorded readings, gaps as the clients noticed them."""
-    weighted = seconds = over = 0.0
+    sums = defaultdict[str, float](float)
+    weights = weights_of(inputs[0].params, inputs[0].snapshot.mode)
     for event in events_of(inputs):
-        brokers = event.inputs.snapshot.brokers
-        scores = score_of(brokers.usage, brokers.limit, weights_of(event.inputs.params, event.inputs.snapshot.mode))
-        mean, highest = float(scores.mean()), float(scores.max())
-        seconds += event.seconds
-        weighted += event.seconds * (highest / mean - 1) if mean > 0 else 0.0
-        over += event.seconds / 60 if highest > OVER else 0.0
+        add_balance(sums, event.inputs.snapshot.brokers, weights, event.seconds)
     gaps = [
         {(gap.topic, gap.kind, gap.start_wall_ms): gap.seconds for gap in report.gaps_around(*place, AROUND_SECONDS)}
         for place in ((move["bundle"], (move["started_ms"] + move["wall_ms"]) / 2) for move in moves)
     ]
-    return CandidateMeasures(
-        seconds=seconds,
-        weighted=weighted,
-        client_seconds=sum(sum(found.values()) for found in gaps),
-        moves=len(moves),
-        overloaded_minutes=over,
-    ).row()
+    sums |= {"client_seconds": sum(sum(found.values()) for found in gaps), "moves": len(moves)}
+    return CandidateMeasures(**sums).row()
 
 
 def compare(folder: Path, moves: Sequence[Mapping[str, Any]], report: TrafficReport, mode: str) -> HourResult:

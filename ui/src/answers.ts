@@ -124,7 +124,7 @@ export interface AuditRecord {
   what: string;
 }
 
-/** A mean over held-out time and its bootstrap interval over days and initial placements. For a single day of a single run both ends are the mean. */
+/** A mean over held-out time and its bootstrap interval over days. For a single day both ends are the mean. */
 export interface BootstrapInterval {
   /** upper end of the interval */
   high: number;
@@ -568,7 +568,7 @@ export interface Evidence {
   chosen: HeldOutMeasures;
   /** confidence of the intervals, a ratio: 0.95 is 95 % */
   confidence: number;
-  /** `chosen` minus `previous`, computed per day and placement: its intervals are narrower */
+  /** `chosen` minus `previous`, computed per day: its intervals are narrower */
   difference: HeldOutMeasures;
   /** days that the search did not use; all measurements are from these days */
   held_out: (string)[];

@@ -1,7 +1,7 @@
 """Measures of a candidate over days and initial placements, with bootstrap intervals.
 
-A day is the unit that is resampled, with its runs from all placements: these have the same traffic, and adjacent
-minutes are similar, so smaller units would make each interval too narrow.
+A day is the unit that is resampled, with its runs from all placements. These runs have the same traffic, and adjacent
+minutes are similar. So smaller units would make each interval too narrow.
 """
 
 from __future__ import annotations

@@ -149,6 +149,17 @@ def shuffle_owners(event: CycleEvent, placement: int) -> Ints:
     return owners
 
 
+def add_balance(sums: defaultdict[str, float], brokers: BrokerTable, weights: Floats, seconds: float) -> None:
+    """Add the balance of the brokers, which lasts for `seconds`, to sums by the names of `CandidateMeasures`."""
+    if not len(brokers):
+        return
+    scores = score_of(brokers.usage, brokers.limit, weights)
+    mean, highest = float(scores.mean()), float(scores.max())
+    sums["seconds"] += seconds
+    sums["weighted"] += seconds * max(highest / mean - 1, 0.0) if mean > 0 else 0.0
+    sums["overloaded_minutes"] += seconds / 60 if highest > OVER else 0.0
+
+
 def _plan_held(inputs: PlanInput) -> PlanResult:
     """Return the plan with only the moves of drains and warm-ups."""
     result = plan(inputs)
@@ -173,6 +184,7 @@ class CandidateRun:
     ) -> None:
         self.candidate, self.placement = candidate, placement
         self.params = candidate.params(base)
+        # Those of the base parameters, so that all candidates are comparable.
         self._weights = weights_of(base, first.inputs.snapshot.mode)
         recorded, own = first.inputs, placement == RECORDED
         self._effects = recorded.guard if own else GuardState()
@@ -199,7 +211,7 @@ class CandidateRun:
         every_ms = max(1, int(1000 * self.params.statistics_interval_seconds))
         brokers = broker_table(layout, self._pieces, event, per_unit, every_ms)
         day = self._days.setdefault(wall_ms // DAY_MS, defaultdict(float))
-        self._sample(event, brokers, day)
+        add_balance(day, brokers, self._weights, event.seconds)
         agrees = not len(layout.apart)
         if "compat" in self.candidate.changes and wall_ms - self._planned_ms < NATIVE_MS:
             return CandidateStep(wall_ms=wall_ms, agrees=agrees)
@@ -247,16 +259,6 @@ class CandidateRun:
         return self._layout[1]
 
     # --- the snapshot ---
-
-    def _sample(self, event: CycleEvent, brokers: BrokerTable, day: defaultdict[str, float]) -> None:
-        """Add the brokers' scores, by the weights of the base parameters, so that all candidates are comparable."""
-        if not len(brokers):
-            return
-        scores = score_of(brokers.usage, brokers.limit, self._weights)
-        mean, highest = float(scores.mean()), float(scores.max())
-        day["seconds"] += event.seconds
-        day["weighted"] += event.seconds * max(highest / mean - 1, 0.0) if mean > 0 else 0.0
-        day["overloaded_minutes"] += event.seconds / 60 if highest > OVER else 0.0
 
     def _plan_input(self, event: CycleEvent, layout: OwnershipLayout, brokers: BrokerTable) -> PlanInput:
         recorded = event.inputs

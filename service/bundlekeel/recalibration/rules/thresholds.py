@@ -113,8 +113,7 @@ Number = float | int
 
 @dataclass(frozen=True, slots=True)
 class BootstrapInterval(Answer):
-    """A mean over held-out time and its bootstrap interval over days and initial placements. For a single day of a
-    single run both ends are the mean."""
+    """A mean over held-out time and its bootstrap interval over days. For a single day both ends are the mean."""
 
     mean: Annotated[float, Doc("the mean, in the unit of its measure")]
     low: Annotated[float, Doc("lower end of the interval")]
@@ -172,7 +171,7 @@ class Evidence(Answer):
     previous: Annotated[HeldOutMeasures, Doc("measurements with the values that were in effect")]
     chosen: Annotated[HeldOutMeasures, Doc("measurements with the proposed values")]
     difference: Annotated[
-        HeldOutMeasures, Doc("`chosen` minus `previous`, computed per day and placement: its intervals are narrower")
+        HeldOutMeasures, Doc("`chosen` minus `previous`, computed per day: its intervals are narrower")
     ]
     strategies: Annotated[
         Mapping[str, HeldOutMeasures], Doc("measurements of Pulsar's own classes with their defaults, by class")
